@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from skedge.live import host
+from skedge.live.worker import ps_actor
 from skedge.live.worker.agent import Agent
 from skedge.live.worker.checkpoint import Life
 from skedge.live.worker.ps_actor import PSActor
@@ -62,13 +63,14 @@ class Machine:
     ----------
     agent, ps
         The agent, and the parameter server.
-    windows
-        Whether the parameter server trains alone where there is one worker.
+    way
+        How a round is trained: by ``calls``, as on two machines; in ``windows``, of which the parameter server's
+        process trains the first worker's part; or by connected ``links`` alone.
     """
 
-    def __init__(self, folder: Path, watch: WatchdogLimits, *, windows: bool) -> None:
+    def __init__(self, folder: Path, watch: WatchdogLimits, way: str) -> None:
         chunks = str(folder / "chunks")
-        self.agent, self.windows = Agent("edge-0", chunks), windows
+        self.agent, self.way = Agent("edge-0", chunks), way
         self.ps = PSActor(str(folder / "checkpoints"), watch, folder=chunks)
         self.agents, self._ps, self.job_code = {0: Actor(self.agent, 4)}, Actor(self.ps, 2), self
         self._loads, self.loads = count(1), 0
@@ -77,7 +79,7 @@ class Machine:
         return self._ps
 
     def trains(self, _: int) -> bool:
-        return self.windows
+        return self.way == "windows"
 
     def life(self, controllers: int) -> Life:
         self.loads = next(self._loads)
@@ -97,9 +99,7 @@ def _of_task(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def machine(
-    folder: Path, patch: pytest.MonkeyPatch, watch: WatchdogLimits, *, windows: bool = True
-) -> Iterator[Machine]:
+def machine(folder: Path, patch: pytest.MonkeyPatch, watch: WatchdogLimits, way: str = "windows") -> Iterator[Machine]:
     """A machine, where Ray's calls find what its methods return; jobs' processes find the modules beside this one."""
     import ray
 
@@ -116,7 +116,9 @@ def machine(
     patch.setattr(ray, "get", lambda ref, timeout=None: ref.result(timeout))
     patch.setattr(ray, "put", put)
     patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-    one = Machine(folder, watch, windows=windows)
+    if way == "calls":
+        patch.setattr(ps_actor, "machine", lambda: "another one")
+    one = Machine(folder, watch, way)
     try:
         yield one
     finally:

@@ -111,7 +111,7 @@ def use_open_files(of: Target) -> str | None:
         fd: os.readlink(f"/proc/self/fd/{fd}") for fd in map(int, os.listdir("/proc/self/fd")) if fd > 2 and _open(fd)
     }
     mine = [fd for fd, link in links.items() if not link.startswith("/proc/")]
-    return None if len(mine) <= 1 else str(links)  # its connection
+    return None if len(mine) <= 2 else str(links)  # its connection, and where it is given others
 
 
 def _open(fd: int) -> bool:

@@ -158,7 +158,7 @@ ours, theirs = socket.socketpair()
 said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 look = lambda: os.write(theirs.fileno(), " ".join(sorted(os.listdir("{tmp_path}"))).encode())
 if os.fork() == 0:
-    keep(CONFINED, ProcessFiles(theirs.fileno(), word.fileno(), 1), look)
+    keep(CONFINED, ProcessFiles(theirs.fileno(), word.fileno(), 1, os.dup(0)), look)
 word.close()
 theirs.close()
 print(ours.recv(1000).decode(), said.recv(1000).decode(), sep=";")
@@ -266,7 +266,8 @@ def ask():
         os.write(theirs.fileno(), one.recv(100))
 
 if os.fork() == 0:
-    keep(Confinement(trusted=False, connect=("192.0.2.7:443",)), ProcessFiles(theirs.fileno(), word.fileno(), 1), ask)
+    ends = ProcessFiles(theirs.fileno(), word.fileno(), 1, os.dup(0))
+    keep(Confinement(trusted=False, connect=("192.0.2.7:443",)), ends, ask)
 word.close()
 theirs.close()
 listening.settimeout(10)
@@ -407,7 +408,7 @@ said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 pid = os.fork()
 if pid == 0:
     signal.signal = told
-    keeper.keep(Confinement(), keeper.ProcessFiles(theirs.fileno(), word.fileno(), os.dup(2)), leave)
+    keeper.keep(Confinement(), keeper.ProcessFiles(theirs.fileno(), word.fileno(), os.dup(2), os.dup(2)), leave)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     path = os.pathsep.join(filter(None, sys.path))
@@ -425,7 +426,7 @@ def test_where_no_process_can_be_started_the_client_is_told_and_others_are_serve
 ) -> None:
     ours, theirs = socket.socketpair()
     listening = socket.socket(socket.AF_UNIX)
-    server = ForkServer(listening, lambda _: time.sleep(600), 0.0)
+    server = ForkServer(listening, lambda *_: time.sleep(600), 0.0)
     real, lacking, own = getattr(os, lacks), [1], os.getpid()
 
     def scarce(*arguments: int) -> int:
@@ -440,9 +441,10 @@ def test_where_no_process_can_be_started_the_client_is_told_and_others_are_serve
         connection, job = socket.socketpair()
         said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         content = Confinement().as_json()
-        numbers = [job.fileno(), word.fileno(), os.open(os.devnull, os.O_WRONLY)]
+        numbers = [job.fileno(), word.fileno(), *(os.open(os.devnull, os.O_WRONLY) for _ in range(2))]
         socket.send_fds(ours, [len(content).to_bytes(4, "little") + content], numbers)
-        os.close(numbers[-1])
+        for number in numbers[2:]:
+            os.close(number)
         job.close()
         word.close()
         server._answer(theirs)

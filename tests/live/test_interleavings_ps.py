@@ -55,6 +55,9 @@ class Near:
         """Call a method; its limits are for processes."""
         return getattr(self.inside, method)(*given)
 
+    def give(self, *_: Any) -> None:
+        """Do nothing: no worker is connected."""
+
     def kill(self) -> None:
         """Do nothing: there is no process."""
 

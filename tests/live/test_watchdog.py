@@ -16,6 +16,7 @@ from skedge.live.coordinator.replies import PS, FailureCount
 from skedge.live.coordinator.report import Report
 from skedge.live.coordinator.teams import Team
 from skedge.live.coordinator.trainer import Trainer
+from skedge.live.worker import links
 from skedge.live.worker.chunk_format import packed
 from skedge.live.worker.job_process import EndedError, StalledError
 from skedge.live.worker.program import Program
@@ -24,13 +25,15 @@ from skedge.live.worker.watchdog import WatchdogLimits
 QUICK = WatchdogLimits(least_s=0.5, first_s=1.0, restarts=2)
 
 
-BY_CALLS = pytest.mark.parametrize("here", [False], indirect=True, ids=["calls"])
-IN_WINDOWS = pytest.mark.parametrize("here", [True], indirect=True, ids=["windows"])
+BY_CALLS = pytest.mark.parametrize("here", ["calls"], indirect=True)
+LATE_BY_ITSELF = pytest.mark.parametrize("here", ["calls", "links"], indirect=True)
+NOT_BY_CALLS = pytest.mark.parametrize("here", ["windows", "links"], indirect=True)
+IN_WINDOWS = pytest.mark.parametrize("here", ["windows"], indirect=True)
 
 
-@pytest.fixture(params=[False, True], ids=["calls", "windows"])
+@pytest.fixture(params=["calls", "windows", "links"])
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Machine]:
-    with machine(tmp_path, monkeypatch, QUICK, windows=request.param) as one:
+    with machine(tmp_path, monkeypatch, QUICK, request.param) as one:
         yield one
 
 
@@ -90,7 +93,7 @@ def test_a_mini_batch_that_never_ends_is_told_started_again_and_then_the_job_fai
 def test_a_parameter_server_that_hangs_is_told_started_again_and_then_the_job_fails(here: Machine) -> None:
     of = Trained(here, "hang-ps")
     reports = of.runs()
-    if here.windows:  # it is in the process of the worker, and then in one of its own
+    if here.way == "windows":  # it is in the process of the worker, and then in one of its own
         assert reports.pop(0).reason.startswith("no mini-batch of chunk 0 on edge-0: its code has not returned after")
     assert [report.what for report in reports] == ["stalled", "stalled", "failed"]
     assert reports[0].reason.startswith("no update by the parameter server on edge-0: its code has not returned after")
@@ -109,7 +112,7 @@ def test_a_process_that_ends_once_is_told_and_the_job_completes(here: Machine) -
     of = Trained(here, "exit", at=15)
     of.runs()
     # the parameter server is lost with its worker once: the next worker, which ends, too, is in a process of its own
-    assert of.words() == ["restarted"] * (2 if here.windows else 1) + ["finished", "result"]
+    assert of.words() == ["restarted"] * (2 if here.way == "windows" else 1) + ["finished", "result"]
 
 
 def test_a_traceback_stands_in_the_jobs_log_and_the_reason_is_one_line(here: Machine) -> None:
@@ -144,7 +147,7 @@ def test_a_late_mini_batch_is_waited_for_and_not_asked_for_again(
     assert asked == [0, 1, 2, 3]
 
 
-@IN_WINDOWS
+@NOT_BY_CALLS
 def test_a_window_ends_after_its_mini_batch_when_the_team_is_to_leave(here: Machine) -> None:
     """Its mini-batches count once, and what is trained again is none of them."""
     of = Trained(here, "", epochs=2000)
@@ -207,7 +210,72 @@ def test_a_late_window_is_not_killed_for_what_does_not_concern_it(
     assert of.words() == ["finished", "result"]
 
 
-@IN_WINDOWS
+@pytest.mark.parametrize("here", ["calls", "windows", "links"], indirect=True)
+def test_a_late_worker_is_left_out_of_its_round_and_trains_on(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third mini-batch of chunk 1 takes 1.5 s; that of chunk 0 is trained by then, and nothing is lost."""
+    of = Trained(here, "slow-on", at=1, chunks=2, epochs=3)
+    of.trainer.replies.blame.watch = WatchdogLimits()
+    of.trainer.clock.patience_s = 0.3
+    monkeypatch.setattr(of.trainer.clock, "measure", lambda *_: None)  # it would set the patience anew
+    ahead = list[int]()
+    updated = of.trainer._updated
+    monkeypatch.setattr(
+        of.trainer,
+        "_updated",
+        lambda progress, *rest: (ahead.append(progress[0] - progress[1]), updated(progress, *rest)),
+    )
+    of.runs()
+    assert of.words() == ["finished", "result"]
+    assert of.trainer.teams.progress == [12, 12]
+    assert max(ahead) > 0, "the other worker did not wait for it"
+    assert not of.trainer.late
+
+
+def test_a_first_mini_batch_may_take_longer_than_others(here: Machine) -> None:
+    """0.75 s: more than the 0.5 s of others, less than the 1 s of the first of a process."""
+    of = Trained(here, "slow-first", chunks=2)
+    of.runs()
+    assert of.words() == ["finished", "result"]
+
+
+@LATE_BY_ITSELF
+def test_who_is_ready_later_than_a_round_waits_trains_all_the_same(
+    here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its factory takes two seconds, and its connection is cut before it has said anything."""
+    of = Trained(here, "slow-factory")
+    of.trainer.replies.blame.watch = WatchdogLimits()
+    of.trainer.clock.patience_s = 0.3
+    began = time.monotonic()
+    of.runs()
+    assert of.words() == ["finished", "result"]
+    assert time.monotonic() - began < 20
+
+
+@LATE_BY_ITSELF
+def test_who_is_not_reached_trains_by_calls(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for no connection that cannot be made."""
+    monkeypatch.setattr("skedge.live.worker.agent.connected", raises)
+    of = Trained(here, "", epochs=2)
+    monkeypatch.setattr(here.agent, "machine", machines())
+    began = time.monotonic()
+    of.runs()
+    assert of.words() == ["finished", "result"]
+    assert time.monotonic() - began < 5
+
+
+def raises(*_: Any) -> None:
+    """Nobody listens."""
+    raise ConnectionRefusedError
+
+
+def machines() -> Callable[[], str]:
+    """A machine that is the same when it is asked first, and another one then."""
+    answers = [links.machine()]
+    return lambda: answers.pop() if answers else "another one"
+
+
+@NOT_BY_CALLS
 def test_a_stall_in_a_window_is_told_of_its_own_chunk(here: Machine) -> None:
     """Chunks 0 and 1 take turns, and the third mini-batch, the second of chunk 0, hangs in the first process."""
     of = Trained(here, "hang-on", at=1, chunks=2)
@@ -216,7 +284,7 @@ def test_a_stall_in_a_window_is_told_of_its_own_chunk(here: Machine) -> None:
     assert reports[0].reason.startswith("no mini-batch of chunk 1 on edge-0")
 
 
-@BY_CALLS
+@LATE_BY_ITSELF
 def test_a_team_that_leaves_takes_its_late_mini_batch_along(here: Machine) -> None:
     of = Trained(here, "hang")
     of.trainer.replies.blame.watch = WatchdogLimits()

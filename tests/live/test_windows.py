@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 from skedge.core.errors import TrainingError
 from skedge.live.coordinator.teams import Team, Teams
 from skedge.live.coordinator.windows import Windows
+from skedge.live.worker.framing import chunk_path
 from skedge.live.worker.job_process import JobError, JobProcess, StalledError
 from skedge.live.worker.print_pipe import PrintPipe
 from skedge.live.worker.program import Program
-from skedge.live.worker.round_window import RoundWindow
+from skedge.live.worker.round_window import RoundMinibatch, RoundWindow
 from skedge.live.worker.worker_main import Caller, JobWorker
 
 MANY = 12
@@ -31,44 +33,47 @@ class Told(Caller):
         super().__init__()
         self.after, self.asked = after, 0
 
+    def link(self) -> socket.socket:
+        """A socket at which no worker is connected."""
+        return socket.socket(socket.AF_UNIX)
+
     def revokes(self, window: int, wait_s: float) -> bool:
         """Whether it was asked before as many rounds."""
         self.asked += 1
         return self.asked > self.after
 
 
-def loaded(caller: Caller, tmp_path: Path) -> tuple[JobWorker, dict[int, str]]:
+def loaded(caller: Caller, tmp_path: Path) -> tuple[JobWorker, str]:
     """A parameter server with two chunks of a job of three epochs of four mini-batches, and where they are."""
     program = pickle.dumps(
         Program("skedge.live.examples:mlp", {"parameters": 1000, "chunks": 2, "samples": 40}, 2, 3, 4)
     )
     worker = JobWorker(caller)
     facts, content = worker.contents(program, (0, 1))
-    paths, start = {}, 0
+    start = 0
     for chunk, size in enumerate(facts["sizes"]):
-        paths[chunk] = str(tmp_path / f"{chunk}.pt")
-        Path(paths[chunk]).write_bytes(content[start : start + size])
+        chunk_path(tmp_path, chunk).write_bytes(content[start : start + size])
         start += size
     worker.load(program, None)
-    return worker, paths
+    return worker, str(tmp_path)
 
 
 def window(version: int, *minibatches: tuple[int, int], number: int = 1) -> RoundWindow:
-    return RoundWindow(number, version, minibatches)
+    return RoundWindow(number, version, tuple((RoundMinibatch(chunk, step),) for chunk, step in minibatches))
 
 
 def test_a_window_trains_its_mini_batches_and_only_at_its_version(tmp_path: Path) -> None:
-    worker, paths = loaded(Told(), tmp_path)
-    facts, _ = worker.train(window(0, (0, 0), (0, 1), (1, 0)), paths)
+    worker, folder = loaded(Told(), tmp_path)
+    facts, _ = worker.train(window(0, (0, 0), (0, 1), (1, 0)), folder)
     assert (facts["rounds"], facts["version"], facts["progress"], facts["samples"]) == (3, 3, [2, 1], 30)
-    again, _ = worker.train(window(0, (0, 0), (0, 1), (1, 0)), paths)
+    again, _ = worker.train(window(0, (0, 0), (0, 1), (1, 0)), folder)
     assert (again["rounds"], again["version"], again["progress"]) == (0, 3, [2, 1]), "an answer was lost"
     assert len(worker.losses()[0]["losses"]) == 3
 
 
 def test_a_window_that_is_revoked_ends_after_its_mini_batch(tmp_path: Path) -> None:
-    worker, paths = loaded(Told(after=2), tmp_path)
-    facts, _ = worker.train(window(0, *((0, step) for step in range(12))), paths)
+    worker, folder = loaded(Told(after=2), tmp_path)
+    facts, _ = worker.train(window(0, *((0, step) for step in range(12))), folder)
     assert (facts["rounds"], facts["progress"]) == (2, [2, 0])
 
 
@@ -120,11 +125,11 @@ def test_a_window_ends_where_something_is_to_be_told_or_decided(
     team: Team, progress: tuple[int, ...], watch: bool, ahead: str
 ) -> None:
     of = teams(team, progress=progress)
-    planned = of.ahead(team, 100, watch=watch)
-    assert "".join(str(chunk) for chunk, _ in planned) == ahead
+    planned = of.ahead({0: team}, 100, watch=watch)
+    assert "".join(str(chunk) for ((_, _, chunk, _),) in planned) == ahead
     assert of.progress == list(progress), "it is a plan"
-    assert of.ahead(team, 3, watch=watch) == planned[:3]
-    for chunk, step in planned:
+    assert of.ahead({0: team}, 3, watch=watch) == planned[:3]
+    for ((_, _, chunk, step),) in planned:
         assert of.next_chunks(team)[0] == chunk
         assert of.progress[chunk] == step
         of.progress[chunk] += 1
@@ -147,15 +152,17 @@ class Answering(Windows):
         {"progress": [4, 0]},
         {"progress": [3, 1, 1]},
         {"rounds": 0},
+        {"progress": [4, 0], "missing": [(0, 1)]},
+        {"progress": [2, 1], "missing": [(0, 1)]},
     ],
 )
 def test_what_is_no_outcome_of_a_window_fails_the_job(wrong: dict[str, Any]) -> None:
     """The job's code runs in the process that answers."""
     trainer, of = Answering(), window(5, (0, 2), (1, 0), (0, 3))
     trainer.teams.progress = [2, 0]
-    right = {"rounds": 3, "version": 8, "progress": [4, 1]}
+    right = {"rounds": 3, "version": 8, "progress": [4, 1], "missing": []}
     trainer._check_window(right, of)
-    trainer._check_window({"rounds": 0, "version": 5, "progress": [2, 0]}, of)
+    trainer._check_window({"rounds": 0, "version": 5, "progress": [2, 0], "missing": [(0, 1)]}, of)
     with pytest.raises(TrainingError, match="its parameter server tells of"):
         trainer._check_window(right | wrong, of)
 
@@ -171,15 +178,20 @@ def process() -> Iterator[tuple[JobProcess, Connection]]:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     far = Connection(far_end.detach())
-    process = JobProcess(Connection(own_end.detach()), word, os.getpid(), PrintPipe(reading))
+    links, far_links = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = JobProcess(Connection(own_end.detach()), word, links, os.getpid(), PrintPipe(reading))
     yield process, far
     process.end()
     far.close()
     far_word.close()
+    far_links.close()
     os.close(writing)
 
 
-FACTS = b'{"version": 2, "progress": [2], "module": "m", "rounds": 2, "samples": 2, "loss": 1.0, "first_ago_s": 0.1'
+FACTS = (
+    b'{"version": 2, "progress": [2], "module": "m", "rounds": 2, "missing": [], "samples": 2, "loss": 1.0, '
+    b'"first_ago_s": 0.1'
+)
 
 
 def test_rounds_are_told_before_the_answer(process: tuple[JobProcess, Connection]) -> None:
@@ -199,6 +211,34 @@ def test_a_process_that_stalls_in_a_window_is_late_since_the_last_round_that_it_
     with pytest.raises(StalledError, match=r"after 0\.05 s") as raised:
         child.ask("train", limit_s=10.0, rounds=(8, 0.05))
     assert raised.value.rounds == 4
+
+
+def test_a_process_that_waits_for_others_is_not_late_and_says_so_twice_a_round_at_most(
+    process: tuple[JobProcess, Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, far = process
+    monkeypatch.setattr(child, "kill", lambda: None)
+    monkeypatch.setattr("skedge.live.worker.job_process.WAITS_S", 0.6)
+    for content in (b'{"ready": true}', b'{"waits": 0}'):
+        far.send_bytes(content)
+    began = time.monotonic()
+    with pytest.raises(StalledError):
+        child.ask("train", limit_s=0.05, rounds=(8, 0.05))
+    assert time.monotonic() - began > 0.5
+
+
+def test_who_waits_may_be_late_again_once_it_computes(
+    process: tuple[JobProcess, Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, far = process
+    monkeypatch.setattr(child, "kill", lambda: None)
+    told = [b'{"ready": true}', *(b'{"waits": 0}', b'{"computes": 0}') * 2, b'{"waits": 0}', b'{"waits": 7}']
+    for content in told:
+        far.send_bytes(content)
+    began = time.monotonic()
+    with pytest.raises((StalledError, JobError)):
+        child.ask("train", limit_s=0.05, rounds=(8, 0.05))
+    assert time.monotonic() - began < 0.5
 
 
 def test_a_process_that_tells_of_more_rounds_than_there_are_is_ended(process: tuple[JobProcess, Connection]) -> None:

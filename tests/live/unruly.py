@@ -50,10 +50,12 @@ def step(kind: str, at: int, model: nn.Module, batch: Any) -> float:
         raise RuntimeError(FORGED)
     if steps >= at and kind == "forge":
         print(FORGED)  # noqa: T201 - what is tested
+    if steps == 1 and kind == "slow-first":
+        time.sleep(0.75)
     if steps == at and kind == "slow":
         time.sleep(1.5)
-    if kind == "hang-on" and bool((batch[0][:1] == points(at)[0]).all(dim=1).any()):
-        time.sleep(3600)
+    if kind in ("hang-on", "slow-on") and bool((batch[0][:1] == points(at)[0]).all(dim=1).any()):
+        time.sleep(3600 if kind == "hang-on" else 1.5 if steps == 3 else 0)
     if steps >= at and kind == "hang":
         print("about to hang")  # noqa: T201 - what is tested
         time.sleep(3600)
@@ -69,6 +71,8 @@ def clip(kind: str, _: nn.Module) -> None:
 
 def job(kind: str = "", at: int = 1) -> Training:
     """A job of one kind."""
+    if kind == "slow-factory":
+        time.sleep(2.0)
     sgd = partial(torch.optim.SGD, lr=0.1)
     return Training(
         Net, sgd, chunk=points, step=partial(step, kind, at), test=partial(points, 99), clip=partial(clip, kind)

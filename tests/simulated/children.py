@@ -22,14 +22,15 @@ from skedge.core.errors import TrainingError
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.worker import job_processes, ps_actor
 from skedge.live.worker.answer_schemas import checked
-from skedge.live.worker.framing import framed, whole
+from skedge.live.worker.framing import chunk_path, framed, whole
 from skedge.live.worker.job_process import LIMIT_S, Ack, EndedError, JobError, StalledError
 from skedge.live.worker.minibatch_ledger import MinibatchLedger
 from skedge.live.worker.program import Program
-from skedge.live.worker.round_window import RoundWindow
+from skedge.live.worker.round_window import RoundMinibatch, RoundWindow
 from skedge.live.worker.watchdog import PREPARE_S
 
 from .actors import STORED
+from .connections import LOOK_S, SimulatedLink, SimulatedListener, simulated_connections
 from .misbehaving import ENDS, RAISES, STALLS, Misdeeds
 from .scheduler import Process, Waiters, running_world
 
@@ -95,9 +96,11 @@ class SimulatedChild:
     def __init__(self, misdeeds: Misdeeds) -> None:
         self.world, self.misdeeds = running_world(), misdeeds
         self.process = self.world.running().process
-        self.worker, self.chunk, self.device, self.calls, self.pid = "", -1, "cpu", 0, 0
+        self.worker, self.chunk, self.device, self.calls, self.pid, self.link = "", -1, "cpu", 0, 0, (0, "")
         self.up = True
         self.parameters: HeldParameters | None = None
+        self._link: SimulatedLink
+        self._connections: SimulatedListener
         self._working, self._pausing = Waiters(self.world, "a job's process"), Waiters(self.world, "between rounds")
         self.revoked, self._limits_s = 0, list[float]()
         self._random = self.world.random(f"child {self.world.name('child')}")
@@ -114,8 +117,8 @@ class SimulatedChild:
         del prepare_s
         self.world.point(f"ask {method}")
         effect = self._misdeed(method, given)
-        if method == "train":
-            self._limits_s = [limit_s, *[rounds[1]] * rounds[0]]
+        if method in ("train", "work"):
+            self._limits_s = [limit_s, *[rounds[1]] * min(rounds[0], 1000)]
         else:
             self._works(method, effect, MINIBATCH_S if method == "gradient" else OTHER_S, limit_s)
         facts, content = getattr(self, f"_{method}")(*given)
@@ -142,43 +145,152 @@ class SimulatedChild:
         if effect == "raise":
             raise JobError(f"{RAISES} in {method!r}")
 
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended, nor has the process that asks it."""
+        return self.up and self.process.alive
+
+    def give(self, link: Any, named: tuple[int, str] = (0, "")) -> None:
+        """Give it a connection, or where it listens."""
+        self.link = named
+        if isinstance(link, SimulatedListener):
+            self._connections, link.child = link, self
+        else:
+            self._link, link.worker = link, self
+            link.wake()
+
+    def cut(self) -> None:
+        """End its connection."""
+        self._link.close()
+
     def revoke(self, window: int) -> None:
         """Have a window, by its number, end after the mini-batch that is computed."""
         self.world.point(f"revoke {window}")
         self.revoked = window
         self._pausing.wake()
 
-    def _train(self, window: RoundWindow, paths: Mapping[int, str]) -> tuple[Ack, bytes]:
+    def _train(self, window: RoundWindow, folder: str) -> tuple[Ack, bytes]:
         loaded, rounds, began = self._loaded, 0, self.world.now
         wrong: dict[str, Any] = {}
-        for chunk, step in window.minibatches if loaded.version == window.version else ():
+        missing = list[tuple[int, int]]()
+        for number in set(self._connections.links) - window.links:
+            self._connections.drop(number)
+        for minibatches in window.rounds if loaded.version == window.version else ():
             if rounds and self.revoked != window.number:
                 self._pausing.wait(window.wait_s(rounds, self.world.now - began))
             if self.revoked == window.number:
                 break
-            args, at = loaded.program.args, [f"{chunk} {step}"]
-            effect = self.misdeeds.effect(args, "gradient", at) or self.misdeeds.effect(args, "apply", at)
             try:
-                self._works("train", effect, MINIBATCH_S, self._limits_s[rounds])
+                brought, wrong = self._round(window, minibatches, folder, self._limits_s[rounds])
             except StalledError as error:
                 error.rounds = rounds
                 raise
-            if effect == "shape":
-                raise JobError("a gradient does not fit the parameters")
-            _, content = self._gradient(pickle.dumps(loaded.program), paths[chunk], chunk, step, loaded.dump(), "cpu")
-            same(json.loads(content)["chunk"], chunk, "a gradient")
-            loaded.apply(loaded.version, [Minibatch(chunk, step)])
-            rounds += 1
-            if wrong := WRONG.get(effect, {}):
+            if brought and not wrong:
+                loaded.apply(loaded.version, brought)
+                rounds += 1
+            missing = [(one.chunk, one.link) for one in minibatches if Minibatch(one.chunk, one.step) not in brought]
+            if missing or wrong:
                 break
+        for link in self._connections.links.values():
+            link.orders.append((window.number, -1, 0, b""))
+            link.wake()
         facts = self._answer_of(loaded)[0] | {
             "rounds": rounds,
+            "missing": missing,
             "samples": rounds,
             "loss": 1.0,
             "first_ago_s": 0.0,
             "stage_s": {},
         }
         return facts | wrong, b""
+
+    def _round(
+        self, window: RoundWindow, minibatches: Sequence[RoundMinibatch], folder: str, limit_s: float
+    ) -> tuple[list[Minibatch], dict[str, Any]]:
+        """What a round brings, and facts that are in the place of right ones."""
+        loaded, connections = self._loaded, self._connections
+        args, deadline = loaded.program.args, self.world.now + window.patience_s
+        asked = {one.link: one for one in minibatches if one.link}
+        connections.wait(lambda: connections.connected(set(asked)) or self.revoked == window.number, deadline)
+        for number in [number for number in asked if not connections.connected({number})]:
+            connections.drop(number)
+            del asked[number]
+        for number, one in asked.items():
+            connections.links[number].orders.append((window.number, one.chunk, one.step, loaded.dump()))
+            connections.links[number].wake()
+        brought = set[Minibatch]()
+        for one in minibatches:
+            if not one.link:
+                effect = self.misdeeds.effect(args, "gradient", [f"{one.chunk} {one.step}"])
+                self._works("train", effect, MINIBATCH_S, limit_s)
+                if effect == "shape":
+                    raise JobError("a gradient does not fit the parameters")
+                if effect in WRONG:
+                    return [], WRONG[effect]
+                path, state = str(chunk_path(Path(folder), one.chunk)), loaded.dump()
+                self._gradient(pickle.dumps(loaded.program), path, one.chunk, one.step, state, "cpu")
+                brought.add(Minibatch(one.chunk, one.step))
+        links = {number: connections.links[number] for number in asked}
+        connections.wait(
+            lambda: all(link.contributions or not link.is_up for link in links.values()),
+            max(deadline, self.world.now + 1.0),
+        )
+        if not self.up:
+            raise EndedError("its process was killed")
+        for number, link in links.items():
+            if not link.contributions:
+                connections.drop(number)
+                continue
+            content = json.loads(link.contributions.pop(0))
+            if "step" not in content:
+                raise JobError("a gradient does not fit the parameters")
+            same(content["job"], job_of(loaded.program), "a gradient")
+            same([content["chunk"], content["step"]], list(asked[number][:2]), "a gradient")
+            brought.add(Minibatch(content["chunk"], content["step"]))
+        named = [Minibatch(m.chunk, m.step) for m in minibatches]
+        ordered = [minibatch for minibatch in named if minibatch in brought]
+        effect = self.misdeeds.effect(args, "apply", [f"{one.chunk} {one.step}" for one in ordered])
+        if effect:
+            self._works("train", effect, OTHER_S, limit_s)
+        return ordered, WRONG.get(effect, {})
+
+    def _work(self, program: bytes, folder: str, window: int, device: str, is_new: bool) -> tuple[Ack, bytes]:
+        del is_new
+        link, rounds, effect, own = self._link, 0, "", unpickled(program)
+        closed = True
+        while True:
+            while not link.orders and link.is_up and self.up:
+                link.changed.wait(LOOK_S)
+            if not self.up:
+                raise EndedError("its process was killed")
+            if not link.orders:
+                break
+            number, chunk, step, state = link.orders.pop(0)
+            if chunk < 0:
+                if number >= window:
+                    closed = False
+                    break
+                continue
+            effect = self.misdeeds.effect(own.args, "gradient", [f"{chunk} {step}"])
+            try:
+                self._works("work", effect, MINIBATCH_S, self._limits_s[min(rounds, 1)])
+            except Exception:
+                link.close()
+                raise
+            rounds += 1
+            path = str(chunk_path(Path(folder), chunk))
+            _, content = self._gradient(program, path, chunk, step, state, device)
+            if effect == "nan":
+                link.close()
+                raise JobError("its code brings a mini-batch with a wrong loss")
+            if effect in WRONG or not link.is_up:
+                break
+            link.contributions.append(padded(b'{"gradient": [1, 2, 3]}') if effect == "shape" else content)
+            link.wake()
+        if closed:
+            link.close()
+        facts = {"rounds": rounds, "closed": closed, "device": device, "stage_s": {}, "module": MODULE}
+        return facts | ({"rounds": -1} if effect in WRONG else {}), b""
 
     def _misdeed(self, method: str, given: tuple[Any, ...]) -> str:
         """What the job does in a call; empty if it behaves."""
@@ -205,6 +317,9 @@ class SimulatedChild:
         self.up = False
         self._working.wake()
         self._pausing.wake()
+        for connection in vars(self).get("_link"), vars(self).get("_connections"):
+            if connection is not None:
+                connection.changed.wake()
 
     end = kill
 
@@ -305,6 +420,7 @@ def simulated_children() -> Iterator[list[SimulatedChild]]:
         return SimulatedNursery(children, misdeeds, confinement)
 
     with (
+        simulated_connections(),
         mock.patch.object(job_processes, "ForkServerClient", fork_server),
         mock.patch.object(ps_actor, "ForkServerClient", fork_server),
     ):

@@ -135,6 +135,7 @@ def profile_round(
     for name in dict.fromkeys(profile.model for profile in profiles):
         _show([profile for profile in profiles if profile.model == name])
     out.print("stages: means of the middle half of the rounds, of checkpoints of all; round: median; all in ms")
+    out.print("+PS: on the server of the parameter server, the first of them in its process")
     if folder is not None:
         out.print(f"written to {folder}: round.svg, round.json", soft_wrap=True)
 
@@ -156,7 +157,7 @@ def rows(profiles: Sequence[RoundProfile]) -> list[dict[str, Any]]:
 def _show(profiles: Sequence[RoundProfile]) -> None:
     """Print the table of one model: a row per stage, a column per number of workers."""
     first = profiles[0]
-    titles = [f"{first.model}: {first.parameters:,} parameters", *map(_titled, profiles)]
+    titles = [f"{first.parameters:,} parameters, workers:", *map(_titled, profiles)]
     lines = [(stage, [_ms(profile.stage_s[stage]) for profile in profiles]) for stage in first.stage_s]
     lines += [
         ("sum", [_ms(profile.sum_s) for profile in profiles]),
@@ -172,9 +173,7 @@ def _show(profiles: Sequence[RoundProfile]) -> None:
 
 
 def _titled(profile: RoundProfile) -> str:
-    if profile.colocated:
-        return "1 with its PS"
-    return f"{profile.workers} worker" + ("s" if profile.workers > 1 else "")
+    return f"{profile.workers}{'+PS' if profile.colocated else ''}"
 
 
 def _ms(seconds: float | None) -> str:
@@ -220,7 +219,7 @@ def picture(profiles: Sequence[RoundProfile]) -> Plot:
 
 
 def _bars(profile: RoundProfile, stages: Sequence[str]) -> list[dict[str, Any]]:
-    place = {"model": profile.model, "workers": "1 with PS" if profile.colocated else str(profile.workers)}
+    place = {"model": profile.model, "workers": f"{profile.workers}" + (" with PS" if profile.colocated else "")}
     bars = [
         {**place, "system": "skedge", "stage": stage, "ms": 1e3 * profile.stage_s[stage], "order": order}
         for order, stage in enumerate(stages)

@@ -50,7 +50,7 @@ class RoundProfile:
     parameters, workers
         Their numbers.
     colocated
-        Whether the only worker is on the server of the parameter server, and so in its process.
+        Whether the workers are on the server of the parameter server, and so the first of them in its process.
     samples
         Samples of a round: the mini-batches of all workers.
     rounds
@@ -162,7 +162,7 @@ def profile_rounds(
     profiles = []
     try:
         for baseline in baselines:
-            for colocated in (True, False) if baseline.program.chunks == 1 else (False,):
+            for colocated in (True, False):
                 timed = _timed_rounds(baseline, rounds, engine, _WORKERS if colocated else _PS)
                 profiles.append(baseline.beside(timed, colocated=colocated))
             progress(baseline.title)

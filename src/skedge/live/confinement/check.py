@@ -37,7 +37,8 @@ def refusal(confinement: Confinement | None = None) -> str:
     word_end, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
-        ends = ProcessFiles(connection.fileno(), word.fileno(), os.open(os.devnull, os.O_WRONLY))
+        ignored = (os.open(os.devnull, os.O_WRONLY) for _ in range(2))
+        ends = ProcessFiles(connection.fileno(), word.fileno(), *ignored)
         keep(confinement or Confinement(trusted=False), ends, lambda: _say_in(ends.connection))
     connection.close()
     word.close()

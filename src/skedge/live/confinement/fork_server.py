@@ -1,6 +1,6 @@
 """The process that jobs' processes are forked from, and what a client asks it.
 
-A client sends a :class:`.confinement.Confinement` and three open files (:class:`.keeper.ProcessFiles`).
+A client sends a :class:`.confinement.Confinement` and four open files (:class:`.keeper.ProcessFiles`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .usage_monitor import MonitoredProcess, end_above_limits
 _SIZE = 4
 """Bytes of a number in a message."""
 
-_FILES = 3
+_FILES = 4
 _ASK_S = 10.0
 """Longest wait for the rest of a request [s]."""
 
@@ -49,12 +49,12 @@ class ForkServer:
     listening
         Where clients connect.
     body
-        What a job's process does, given its connection.
+        What a job's process does, given its connection and where its links come.
     alone_s
         Time without clients after which it ends [s].
     """
 
-    def __init__(self, listening: socket.socket, body: Callable[[int], None], alone_s: float) -> None:
+    def __init__(self, listening: socket.socket, body: Callable[[int, int], None], alone_s: float) -> None:
         self.listening, self.body, self.alone_s = listening, body, alone_s
         self.ready = selectors.DefaultSelector()
         self.watched: dict[int, MonitoredProcess] = {}
@@ -98,7 +98,7 @@ class ForkServer:
         try:
             pid = os.fork()
             if pid == 0:
-                keep(confinement, ends, lambda: self.body(ends.connection))
+                keep(confinement, ends, lambda: self.body(ends.connection, ends.links))
             self._watch(MonitoredProcess(pid, confinement, word))
         except OSError as error:  # no more processes, or no more open files
             ends.say(f"no process can be started for the job: {error.strerror}")
@@ -106,7 +106,7 @@ class ForkServer:
             return 0
         finally:  # the process has its own copies: open ones here would hide that it has ended
             os.close(ends.connection)
-            os.close(ends.output)
+            ends.leave_to_job()
         return pid
 
     def _watch(self, process: MonitoredProcess) -> None:

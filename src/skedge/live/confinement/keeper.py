@@ -58,11 +58,19 @@ class ProcessFiles(NamedTuple):
         Takes sentences of trusted code: that the job cannot be confined, or uses too much; how its process has ended.
     output
         Takes what the job prints.
+    links
+        Gives the job's process sockets by which it is connected to other processes of the job.
     """
 
     connection: int
     word: int
     output: int
+    links: int
+
+    def leave_to_job(self) -> None:
+        """Close here what only the job's process uses: its end is then seen at the other end."""
+        os.close(self.output)
+        os.close(self.links)
 
     def say(self, sentence: str) -> None:
         """Send a sentence to the client, if it is still there."""
@@ -140,7 +148,7 @@ def _keep_trusted(confinement: Confinement, ends: ProcessFiles, body: Callable[[
     job = _fork()
     if job == 0:
         _be_job(confinement, ends, body)
-    os.close(ends.output)
+    ends.leave_to_job()
     if _watch(job, ends.connection):
         _tell_end(ends, os.waitpid(job, 0)[1])
 
@@ -173,7 +181,7 @@ def _keep_confined(confinement: Confinement, ends: ProcessFiles, body: Callable[
     init = _fork()
     if init == 0:
         _be_init(confinement, uid, as_root, forwards.names, ends, _filtered(filtering, body))
-    os.close(ends.output)
+    ends.leave_to_job()
     _watch(init, ends.connection)
 
 
@@ -270,7 +278,7 @@ def _be_job(confinement: Confinement, ends: ProcessFiles, body: Callable[[], Non
     status = 1
     try:
         _print_into(ends.output)
-        close_all_but(0, 1, 2, ends.connection)
+        close_all_but(0, 1, 2, ends.connection, ends.links)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         kernel.end_with_parent(signal.SIGKILL)
         kernel.set_dumpable(dumpable=True)

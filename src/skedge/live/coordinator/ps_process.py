@@ -58,6 +58,8 @@ class PSProcess:
         Number of its last window.
     window, revoked
         Number of the window that it trains now, 0 if it trains none; and whether it was revoked.
+    machine, address
+        Its machine, and where workers of that are connected to it (:mod:`skedge.live.worker.links`).
     module
         SHA-256 of the code in the process.
     sent
@@ -84,7 +86,8 @@ class PSProcess:
         self.window, self.windows, self.revoked = 0, 0, False
         self.version = self.outlived = 0
         self.life, self.saved = Life(), list[int]()
-        self.module, self.applied = "", dict[str, Any]()
+        self.module, self.machine, self.address = "", "", ""
+        self.applied = dict[str, Any]()
         self.saved_at = self.save_s = 0.0
 
     def move(self, server: int) -> bool:
@@ -122,7 +125,7 @@ class PSProcess:
             return False
         self.replies.gone = False
         self.replies.storage_answers()
-        self.module = answer["module"]
+        self.module, self.machine, self.address = answer["module"], answer["machine"], answer["address"]
         self.adopt(answer["progress"])
         self.version = answer["version"]
         return True

@@ -18,6 +18,7 @@ from skedge.live.worker.job_process import (
     repeated_death,
     with_output,
 )
+from skedge.live.worker.links import key_of
 from skedge.live.worker.ps_actor import NotLoadedError
 from skedge.live.worker.watchdog import WATCH
 
@@ -110,7 +111,21 @@ class FailureCount:
 
 @dataclass(frozen=True)
 class MinibatchCall:
-    """A mini-batch that the agent of a team was asked for: references to its facts and gradients."""
+    """Mini-batches that the agent of a team was asked for: one, or those of a window.
+
+    Attributes
+    ----------
+    team, server
+        Number of the team, and its server.
+    chunk
+        The chunk; of a window that of the first mini-batch, or of the one that is late.
+    step, version
+        The mini-batch, and the version of the parameters; -1 for those of a window.
+    ack, brought
+        References to the facts and to the gradients, which those of a window have not.
+    link
+        The connection by which a worker takes part in a window; None for a mini-batch by call.
+    """
 
     team: int
     server: int
@@ -118,7 +133,13 @@ class MinibatchCall:
     step: int
     version: int
     ack: Any
-    brought: Any
+    brought: Any = None
+    link: tuple[int, str] | None = None
+
+    @property
+    def key(self) -> int:
+        """What the agent knows it by: the chunk, or what stands for the connection."""
+        return self.chunk if self.link is None else key_of(self.link[0])
 
     def comes(self) -> bool:
         """Whether its answer is not there yet."""

@@ -171,7 +171,7 @@ class Rounds(TrainerThread):
         self.late.pop(call.chunk, None)
         if answer is None and call.comes():
             self.late[call.chunk] = call
-        if answer is None or "computing" in answer:
+        if answer is None or "device" not in answer:
             return None
         self.devices.add((call.server, answer["device"]))
         return answer
@@ -179,7 +179,7 @@ class Rounds(TrainerThread):
     def _give_up(self, number: int) -> None:
         """End the late mini-batches of a team that leaves: its lanes are for others."""
         for call in [call for call in self.late.values() if call.team == number]:
-            host.call(self.processes.agents[call.server], "end", self.job_name, (call.chunk,))
+            host.call(self.processes.agents[call.server], "end", self.job_name, (call.key,))
             del self.late[call.chunk]
 
     # -- updates -------------------------------------------------------------------------------------------------

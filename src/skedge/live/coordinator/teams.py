@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -97,28 +97,49 @@ class Teams:
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.steps]
         return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
 
-    def ahead(self, team: Team, n_most: int, *, watch: bool) -> list[tuple[int, int]]:
-        """The mini-batches (chunk, step) that a team of one worker trains next, one a round, if nothing changes.
+    def ahead(self, teams: Mapping[int, Team], n_most: int, *, watch: bool) -> list[list[tuple[int, int, int, int]]]:
+        """The mini-batches (team, worker, chunk, step) of each of the next rounds, if nothing changes.
 
-        They end where something is to be told of the team or decided about it.
+        They end where something is to be told of a team or decided about it. A chunk keeps to one worker of its team,
+        by its place among the team's chunks, unless that one has another chunk in the round.
 
         Parameters
         ----------
-        team, n_most
-            The team, the only one that works, and how many at most.
+        teams
+            Those at work.
+        n_most
+            How many rounds at most.
         watch
             Whether they also end after each epoch's worth.
         """
-        future, minibatches = copy(self), list[tuple[int, int]]()
+        future, rounds = copy(self), list[list[tuple[int, int, int, int]]]()
         future.progress = list(self.progress)
-        mark, epochs = future.mark(team), future.epochs()
-        while len(minibatches) < n_most and (chunks := future.next_chunks(team)):
-            minibatches.append((chunks[0], future.progress[chunks[0]]))
-            future.progress[chunks[0]] += 1
-            is_reported = (team.turns and future.mark(team) != mark) or (watch and future.epochs() > epochs)
-            if is_reported or future.is_ahead(team):
+        marks, epochs = {number: future.mark(team) for number, team in teams.items()}, future.epochs()
+        while len(rounds) < n_most:
+            minibatches = [
+                (number, worker, chunk, future.progress[chunk])
+                for number, team in teams.items()
+                for worker, chunk in future.by_worker(team).items()
+            ]
+            if not minibatches:
                 break
-        return minibatches
+            rounds.append(minibatches)
+            for _, _, chunk, _ in minibatches:
+                future.progress[chunk] += 1
+            is_reported = any(team.turns and future.mark(team) != marks[number] for number, team in teams.items())
+            if is_reported or (watch and future.epochs() > epochs):
+                break
+            if any(future.is_ahead(team) or self.trained(team, future.progress) for team in teams.values()):
+                break
+        return rounds
+
+    def by_worker(self, team: Team) -> dict[int, int]:
+        """The chunks that a team trains next, by worker."""
+        chosen = dict[int, int]()
+        for chunk in self.next_chunks(team):
+            place = team.chunks.index(chunk) % team.width
+            chosen[place if place not in chosen else min(set(range(team.width)) - chosen.keys())] = chunk
+        return chosen
 
     def finished(self) -> dict[int, Team]:
         """The teams at work whose chunks are all trained, by number."""

@@ -5,11 +5,12 @@ beyond what the process that it asks has measured is the way there and back.
 
 ================  ===================================================================================================
 request           the trainer's own work: calls made, answers counted, the next round begun
-broadcast         parameters from the PS to the first worker: out of the PS, through Ray, into the worker's process
+broadcast         parameters from the PS to the first worker: out of the PS, through Ray, into the worker's process; in
+                  a window to all workers, by their connections
 deserialize       parameters into the worker's model
 compute           forward and backward pass, the cut of the mini-batch included
 gradient copy     gradients into bytes, in the worker
-barrier           the first worker's wait for the last one
+barrier           the first worker's wait for the last one, or that of the PS that is a worker, too
 send              gradients from the first worker to the PS: out of its process, through Ray, into that of the PS
 PS deserialize    gradients of all workers into tensors
 update            mean of the gradients and step of the optimizer
@@ -18,8 +19,9 @@ checkpoint        wait for a checkpoint after the round
 journal           reports and notes of the round; the controller journals them on a thread of its own
 ================  ===================================================================================================
 
-Rounds that the parameter server's process trains by itself have no calls: their stages are those of that process, and
-each round of a window has the same share of the rest, which counts as request, as its pace does.
+Rounds of a window have no calls. Their stages are those of the parameter server's process; if that only waits for
+workers, what they measure is part of what it waits for, and the rest of that is the way of the gradients. Each round of
+a window has the same share of what is left, which counts as request, as its pace does.
 
 Stages of a worker are those of the one whose call was the shortest, the first; with the barrier they are as long as the
 longest call. So the stages of a round add up to the time from its start to the start of the next one.
@@ -27,7 +29,7 @@ longest call. So the stages of a round add up to the time from its start to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +48,10 @@ STAGES = (
     "PS serialize", "checkpoint", "journal",
 )  # fmt: skip
 """The stages of a round, as the table above explains them."""
+
+_OF_WORKERS = ("deserialize", "compute", "gradient copy")
+_IN_WINDOWS = (*_OF_WORKERS, "broadcast", "barrier", "PS deserialize", "update", "PS serialize")
+"""Those that workers measure, and those that the process of a parameter server measures in a window."""
 
 
 @dataclass(frozen=True)
@@ -105,20 +111,34 @@ def stage_times(spans: RoundSpans, workers: Sequence[Ack], update: Ack) -> dict[
     }
 
 
-def window_stage_times(facts: Ack, whole_s: float, checkpoint_s: float, journal_s: float) -> dict[str, float]:
+def window_stage_times(facts: Ack, workers: Sequence[Ack], spans: tuple[float, float, float]) -> dict[str, float]:
     """Duration of each of :data:`STAGES` in a round of a window [s], the mean of its rounds; they add up to theirs.
 
     Parameters
     ----------
     facts
         Those of the answer to the window (:meth:`skedge.live.worker.ps_actor.PSActor.train`).
-    whole_s, checkpoint_s, journal_s
-        From the start of the window to the next round, and the parts of it that :class:`RoundSpans` names.
+    workers
+        Facts of each connected worker's answer (:meth:`skedge.live.worker.agent.Agent.work`).
+    spans
+        From the start of the window to the next round, and the checkpoint and journal of it (:class:`RoundSpans`).
     """
-    own = {stage: facts["stage_s"].get(stage, 0.0) for stage in ("deserialize", "compute", "gradient copy", "update")}
-    spans = own | {"checkpoint": checkpoint_s, "journal": journal_s}
-    times = dict.fromkeys(STAGES, 0.0) | spans | {"request": whole_s - sum(spans.values())}
+    whole_s, checkpoint_s, journal_s = spans
+    own = {stage: facts["stage_s"].get(stage, 0.0) for stage in _IN_WINDOWS}
+    if not own["compute"] and workers:
+        # what the first worker does is part of what the parameter server waits for
+        parts = [{stage: worker["stage_s"].get(stage, 0.0) for stage in _OF_WORKERS} for worker in workers]
+        first, longest = min(parts, key=_sum), max(map(_sum, parts))
+        early = max(longest - own["barrier"], 0.0)  # begun before all has been sent
+        own |= {"send": max(own["barrier"] - longest, 0.0), "broadcast": max(own["broadcast"] - early, 0.0)}
+        own |= first | {"barrier": longest - _sum(first)}
+    times = own | {"checkpoint": checkpoint_s, "journal": journal_s}
+    times = dict.fromkeys(STAGES, 0.0) | times | {"request": whole_s - sum(times.values())}
     return {stage: seconds / facts["rounds"] for stage, seconds in times.items()}
+
+
+def _sum(times: Mapping[str, float]) -> float:
+    return sum(times.values())
 
 
 def _call_s(answer: Ack) -> float:
@@ -164,7 +184,7 @@ class TimedTrainer(Trainer):
         self.note = self._journaled(self.note)
         self.rounds, self.timed = rounds, list[TimedRound]()
         self._answers = list[Ack]()
-        self._window: Ack | None = None
+        self._last_window: Ack | None = None
         self._began = self._asked_at = self._answered_at = self._updated_at = self._ended_at = self._left_at = 0.0
         self._journal_s = 0.0
 
@@ -180,7 +200,7 @@ class TimedTrainer(Trainer):
         now = host.monotonic()
         self._note_round(now)
         self._answers.clear()
-        self._window = None
+        self._last_window = None
         self._updated_at = self._journal_s = 0.0
         self._began = self._ended_at = now
         super()._step(teams)
@@ -188,9 +208,11 @@ class TimedTrainer(Trainer):
 
     def _note_round(self, now: float) -> None:
         """Note the round before, if every worker has contributed to it, or the rounds of the window before."""
-        if (window := self._window) is not None:
+        if (window := self._last_window) is not None:
             whole_s, number = now - self._began, window["rounds"]
-            stage_s = window_stage_times(window, whole_s, self._left_at - self._ended_at, self._journal_s)
+            stage_s = window_stage_times(
+                window, self.workers.facts, (whole_s, self._left_at - self._ended_at, self._journal_s)
+            )
             self.timed += [TimedRound(whole_s / number, stage_s, window["samples"] // number)] * number
             if len(self.timed) >= self.rounds:
                 self.close()
@@ -213,12 +235,12 @@ class TimedTrainer(Trainer):
         super()._round(teams)
         self._ended_at = host.monotonic()
 
-    def _train_alone(self, number: int, team: Team) -> None:
+    def _train_window(self, teams: Mapping[int, Team]) -> None:
         version = self.ps.version
-        super()._train_alone(number, team)
+        super()._train_window(teams)
         self._ended_at = host.monotonic()
         if self.ps.version > version:
-            self._window = self.ps.applied
+            self._last_window = self.ps.applied
 
     def _ask(self, teams: dict[int, Team]) -> list[MinibatchCall]:
         calls = super()._ask(teams)

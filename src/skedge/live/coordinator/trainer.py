@@ -80,10 +80,11 @@ class Trainer(Windows):
         elif not self.ps.move(site):
             self.closed.wait(_PATIENCE_S)
         else:
-            if (number := self._alone(teams)) is None:
-                self._round(teams)
+            if self._in_windows(teams):
+                self._train_window(teams)
             else:
-                self._train_alone(number, teams[number])
+                self.workers.keep(())
+                self._round(teams)
             if not self._dismiss_finished():
                 self.ps.save_sometimes()
 

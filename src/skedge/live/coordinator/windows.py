@@ -1,28 +1,35 @@
-"""Windows: the rounds of a job whose only worker is in the process of its parameter server.
+"""Windows: rounds without a call for each, which the process of the parameter server trains with connected workers.
 
-That process trains a window of rounds by itself (:mod:`skedge.live.worker.round_window`); whatever is directed of the
-job revokes it, so that it ends after its mini-batch.
+One worker on the parameter server's server is that process itself; the others are connected to it
+(:mod:`skedge.live.worker.links`). Whatever is directed of the job revokes the window, so that it ends after its round.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from skedge.core.errors import TrainingError
 from skedge.live import host
 from skedge.live.worker.job_process import Ack
-from skedge.live.worker.round_window import RoundWindow
+from skedge.live.worker.round_window import RoundMinibatch, RoundWindow
 
+from .replies import PS
 from .report import Report
 from .round_clock import SLOW_S
 from .rounds import Rounds
 from .teams import Team
+from .window_workers import WindowWorkers
 
 _WINDOW_S, _MOST = 0.5, 1000
 """How long a window is to be [s], and its most rounds."""
 
 _DEVICE = "cpu"
-"""What windows are trained on."""
+"""What the process of the parameter server trains on."""
+
+_LOOK_S = 0.2
+"""Interval at which workers are looked after while a window is trained [s]."""
 
 _PAUSE_S = 0.5
 """Pause after a window in which nothing was trained, although nothing was directed [s]."""
@@ -34,80 +41,145 @@ class Windows(Rounds):
     seen = 0
     """How often something had been directed when the round was begun."""
 
+    @cached_property
+    def workers(self) -> WindowWorkers:
+        """The connected workers."""
+        return WindowWorkers(self.job_name, self.processes, self.ps, self.replies)
+
     def end_window(self) -> None:
         """Have the rounds that the parameter server's process trains by itself end."""
         self.ps.revoke()
 
-    def _alone(self, teams: dict[int, Team]) -> int | None:
-        """The team of the job's only worker, if the parameter server's process may train its chunks.
+    def _in_windows(self, teams: Mapping[int, Team]) -> bool:
+        """Whether rounds are trained in windows.
 
-        Not while processes of the job end or stall: the parameters would be lost with them.
+        Not while processes of the job end or stall: the parameters would be lost with that of the parameter server.
         """
-        if len(teams) != 1 or self.late or self.replies.blame.suspects:
-            return None
-        ((number, team),) = teams.items()
-        is_here = team.server == self.ps.server and self.processes.trains(team.server)
-        return number if is_here and len(self.teams.next_chunks(team)) == 1 else None
+        if self.late or self.replies.blame.suspects or not any(map(self.teams.next_chunks, teams.values())):
+            return False
+        trained_here = self._trained_here(teams)
+        return all(
+            (number == trained_here and team.width == 1) or self.workers.reaches(team.server)
+            for number, team in teams.items()
+        )
 
-    def _train_alone(self, number: int, team: Team) -> None:
+    def _trained_here(self, teams: Mapping[int, Team]) -> int | None:
+        """The team whose first worker is the parameter server's process; None if there is none."""
+        here = [number for number, team in teams.items() if team.server == self.ps.server]
+        return here[0] if here and self.processes.trains(teams[here[0]].server) else None
+
+    def _train_window(self, teams: Mapping[int, Team]) -> None:
         """Have the parameter server's process train a window of rounds."""
-        started = host.monotonic()
+        started, patience_s = host.monotonic(), self.clock.patience_s
         usual_s = self.replies.usual_s = self.clock.usual_s
-        n_rounds = min(max(int(_WINDOW_S / usual_s), 1), _MOST) if self.clock.round_s else 1
-        minibatches, pace = tuple(self.teams.ahead(team, n_rounds, watch=self.program.watch)), self.clock.pace
-        _, *limits = self.replies.limits(minibatches[0][0])
-        due_s = self.clock.due + pace - started
-        window = RoundWindow(self.ps.windows + 1, self.ps.version, minibatches, pace, due_s, (limits[0], limits[1]))
+        window, here = self._window(teams, started), self._trained_here(teams)
         with self.change:
             if self.seen != self.changes:
                 return
+            self.workers.ask(window)
             call = self.ps.train(window)
         try:
-            answer = self._window_answer(call, number, team, window, started + n_rounds * usual_s)
+            due = started + len(window.rounds) * usual_s + (patience_s if window.links else 0.0)
+            answer = self._window_answer(call, here, teams, window, due)
         finally:
             self.ps.window = 0
-        self.free_at[number] = host.monotonic()
+        took_s = host.monotonic() - started
+        self.free_at |= dict.fromkeys(teams, started + took_s)
+        missing = self._hear_workers(window, answer)
         if answer is None:
-            self.clock.fail(host.monotonic() - started)
+            self.clock.fail(took_s)
             if not self.closed.is_set():
                 self.ps.load()
-        elif not (rounds := answer["rounds"]):
-            if self.seen == self.changes:
-                self.closed.wait(_PAUSE_S)
-        else:
-            self._trained(number, team, window, answer)
-            if (mean := self.clock.measure((host.monotonic() - started) / rounds, rounds)) is not None:
-                self.tell(Report("measured", self.job, round_s=mean))
-            self.clock.keep(rounds, pace)
+            return
+        rounds: int = answer["rounds"]
+        if rounds:
+            self._trained(teams, window, answer)
+        elif self.seen == self.changes:
+            self.closed.wait(_PAUSE_S)
+        if missing:
+            self.clock.fail(max(took_s - max(rounds - 1, 0) * usual_s, 0.0))
+        elif rounds and (mean := self.clock.measure((host.monotonic() - started) / rounds, rounds)) is not None:
+            self.tell(Report("measured", self.job, round_s=mean))
+        self.clock.keep(rounds, window.pace_s)
 
-    def _trained(self, number: int, team: Team, window: RoundWindow, answer: Ack) -> None:
+    def _window(self, teams: Mapping[int, Team], started: float) -> RoundWindow:
+        """The next window, which begins at this time of ``host.monotonic()`` [s]."""
+        n_rounds = min(max(int(_WINDOW_S / self.clock.usual_s), 1), _MOST) if self.clock.round_s else 1
+        here, pace = self._trained_here(teams), self.clock.pace
+        own = None if here is None else (here, 0)
+        rounds = tuple(
+            tuple(
+                RoundMinibatch(
+                    chunk,
+                    step,
+                    0 if (number, worker) == own else self.workers.link(number, worker, teams[number].server),
+                )
+                for number, worker, chunk, step in minibatches
+            )
+            for minibatches in self.teams.ahead(teams, n_rounds, watch=self.program.watch)
+        )
+        _, *limits = self.replies.limits(rounds[0][0].chunk)
+        due_s = self.clock.due + pace - started
+        number, patience_s = self.ps.windows + 1, self.clock.patience_s
+        return RoundWindow(number, self.ps.version, rounds, pace, due_s, (limits[0], limits[1]), patience_s)
+
+    def _hear_workers(self, window: RoundWindow, answer: Ack | None) -> list[int]:
+        """Hear how the workers' part of a window has ended; returns the chunks whose mini-batch has not come.
+
+        Raises
+        ------
+        TrainingError
+            If a worker has other code than the parameter server, or the job's own code has failed in it.
+        """
+        missing = {one.link: one for one in window.rounds[0]} if answer is None else {
+            link: RoundMinibatch(chunk, -1, link) for chunk, link in answer["missing"]
+        }  # fmt: skip
+        for call, facts in self.workers.answers(missing):
+            if facts is None and call.comes():
+                self.late[call.chunk] = call
+            elif facts is not None and "device" in facts:
+                self.program.check_same_as(self.ps.module, facts["module"])
+                self.devices.add((call.server, facts["device"]))
+        return [] if answer is None else [one.chunk for one in missing.values()]
+
+    def _trained(self, teams: Mapping[int, Team], window: RoundWindow, answer: Ack) -> None:
         """Note the rounds of a window."""
-        self.devices.add((team.server, _DEVICE))
-        for chunk, _ in window.minibatches[: answer["rounds"]]:
-            self.replies.updated((chunk,))
-        teams = (number,) if self.teams.working.get(number) is team else ()
-        self._updated(answer["progress"], teams, answer["loss"], answer["rounds"], answer["first_ago_s"])
+        if any(not one.link for one in window.rounds[0]) and self.ps.server is not None:
+            self.devices.add((self.ps.server, _DEVICE))
+        for minibatches in window.rounds[: answer["rounds"]]:
+            self.replies.updated([one.chunk for one in minibatches])
+        at_work = [number for number, team in teams.items() if self.teams.working.get(number) is team]
+        self._updated(answer["progress"], at_work, answer["loss"], answer["rounds"], answer["first_ago_s"])
 
-    def _window_answer(self, call: Any, number: int, team: Team, window: RoundWindow, due: float) -> Ack | None:
+    def _window_answer(
+        self, call: Any, here: int | None, teams: Mapping[int, Team], window: RoundWindow, due: float
+    ) -> Ack | None:
         """The answer to a window; None if its process is lost, or was late and is killed.
 
         Parameters
         ----------
         call
             Reference to the answer.
-        number, team
-            The team that trains it.
+        here
+            The team of which the process is a worker, if there is one.
+        teams
+            The teams that train it.
         window
             The window.
         due
             When it is due, by ``host.monotonic()`` [s].
         """
         deadline, last = due + self.clock.patience_s, due + max(window.limits) + SLOW_S
-        while (answer := self.replies.of(call, self.ps.server, deadline, window.minibatches[0][0])) is None:
+        own = window.own_chunk(0)
+        while not host.ready([call], _LOOK_S)[0] and host.monotonic() < due:
+            if self.workers.has_answer and not self.ps.revoked:
+                self.ps.revoke()  # the others need not wait for a worker that takes no part any more
+        while (answer := self.replies.of(call, self.ps.server, deadline, PS if own is None else own)) is None:
             if not self.replies.timed_out:
                 return None
             # who is to leave has no time for a mini-batch that is late; who may stay waits for it
-            kill = host.monotonic() > last or (self.ps.revoked and self._is_to_leave(number, team))
+            leaves = here is not None and self.ps.revoked and self._is_to_leave(here, teams[here])
+            kill = leaves or host.monotonic() > last
             self.ps.revoke(kill=kill)
             if kill:
                 return None
@@ -130,11 +202,17 @@ class Windows(Rounds):
             If it is not what comes of the first of its mini-batches.
         """
         rounds, progress = answer["rounds"], list(self.teams.progress)
-        for chunk, _ in window.minibatches[:rounds]:
-            progress[chunk] += 1
-        expected = window.version + rounds, progress
-        if rounds > len(window.minibatches) or (answer["version"], answer["progress"]) != expected:
+        missing = {chunk for chunk, _ in answer["missing"]}
+        for minibatches in window.rounds[:rounds]:
+            for one in minibatches:
+                progress[one.chunk] += 1
+        told = answer["progress"]
+        lacks = {
+            chunk: own - count for chunk, (own, count) in enumerate(zip(progress, told, strict=False)) if own != count
+        }
+        is_right = len(progress) == len(told) and lacks.keys() <= missing and {*lacks.values()} <= {1}
+        if rounds > len(window.rounds) or answer["version"] != window.version + rounds or not is_right:
             raise TrainingError(
-                f"its parameter server tells of {rounds} of {len(window.minibatches)} mini-batches, version "
+                f"its parameter server tells of {rounds} of {len(window.rounds)} rounds, version "
                 f"{answer['version']} and progress {answer['progress'][:8]}; it had version {window.version}"
             )

@@ -18,22 +18,18 @@ from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.durable import make_folder, names_in, put_in_place, read, remove, write_piece
 
-from .framing import whole
+from .framing import chunk_path, whole
 from .job_process import LIMIT_S, Ack
 from .job_processes import JobProcessPool
+from .links import connected, key_of, machine
 from .watchdog import PREPARE_S
 
 GROUPS = {
-    "health": ("warm", "pid", "found"),
+    "health": ("warm", "pid", "found", "machine"),
     "data": ("store", "contents", "drop"),
-    "ends": ("forget", "end", "jobs"),
+    "ends": ("forget", "end", "cut", "jobs"),
 }
 """Methods by the group of threads that runs them; the others are mini-batches, and hold up none of these."""
-
-
-def chunk_path(folder: Path, job: str, chunk: int) -> Path:
-    """Where an agent with this folder keeps a chunk of a job."""
-    return folder / job / f"{chunk:06d}.pt"
 
 
 class Agent:
@@ -67,11 +63,16 @@ class Agent:
             self.pool.devices = (f"cuda:{n % self.gpus}" for n in count(first))
         self.lock = host.Lock()
         self.computing: dict[tuple[str, int], _QueuedCall] = {}
+        self.cuts: dict[str, set[tuple[int, str]]] = {}
 
     def warm(self) -> str:
         """Answer when the agent is up, and jobs can be confined here; returns the server's name."""
         self._gpus()
         return self.server
+
+    def machine(self) -> str:
+        """What tells the machine from others: processes of jobs on one are connected (:mod:`.links`)."""
+        return machine()
 
     def found(self) -> int:
         """Number of GPUs that it computes on."""
@@ -103,7 +104,7 @@ class Agent:
         attempt
             Number of the controller, number of the upload, and how often it was begun: each attempt has its own file.
         """
-        path = chunk_path(self.folder, job, chunk)
+        path = chunk_path(self.folder / job, chunk)
         make_folder(path.parent)
         aside = path.with_suffix(f".{'-'.join(map(str, attempt))}.partial")
         write_piece(aside, offset, piece)
@@ -123,7 +124,7 @@ class Agent:
         TrainingError
             If one is missing or damaged.
         """
-        paths = [chunk_path(self.folder, job, chunk) for chunk in chunks]
+        paths = [chunk_path(self.folder / job, chunk) for chunk in chunks]
         for path in paths:
             whole(path)
         return [read(path) for path in paths]
@@ -131,7 +132,7 @@ class Agent:
     def drop(self, job: str, chunks: tuple[int, ...]) -> None:
         """Remove chunks that were moved to another server."""
         for chunk in chunks:
-            remove(chunk_path(self.folder, job, chunk))
+            remove(chunk_path(self.folder / job, chunk))
 
     def gradient(
         self,
@@ -175,8 +176,56 @@ class Agent:
                 if turn.left:  # before the process could be killed with those of its job
                     return {"computing": chunk}, b""
                 limit_s = further_s if child.calls else first_s
-                arguments = (program, str(chunk_path(self.folder, job, chunk)), chunk, step, state, child.device)
+                arguments = (program, str(chunk_path(self.folder / job, chunk)), chunk, step, state, child.device)
                 return child.ask("gradient", *arguments, limit_s=limit_s, prepare_s=prepare_s)
+
+    def work(
+        self,
+        job: str,
+        program: bytes,
+        window: int,
+        link: tuple[int, str],
+        rounds: int,
+        limits: tuple[float, float, float] = (PREPARE_S, LIMIT_S, LIMIT_S),
+    ) -> Ack:
+        """Facts about the mini-batches that a process has computed for a window of the parameter server.
+
+        Without a device if it could not be connected.
+
+        Parameters
+        ----------
+        job, program, limits
+            As :meth:`gradient` has them.
+        window, rounds
+            Number of the window, and how many mini-batches it has for this process.
+        link
+            Number of the connection to the parameter server, and the address at which it is made.
+        """
+        key = key_of(link[0])
+        with self._turn(job, key) as turn:
+            prepare_s, first_s, further_s = limits
+            if turn is None or link in self.cuts.get(job, ()):
+                return {"computing": key}
+            with self.pool.of(job, program, key, (str(self.folder / job),), link) as child:
+                if turn.left:
+                    return {"computing": key}
+                if is_new := child.link != link:
+                    try:
+                        with connected(*link) as connection:
+                            child.give(connection, link)
+                    except OSError:  # the parameter server has ended, or is not here
+                        return {"computing": key}
+                folder, limit_s = str(self.folder / job), further_s if child.calls else first_s
+                return child.ask(
+                    "work", program, folder, window, child.device, is_new,
+                    limit_s=limit_s, prepare_s=prepare_s, rounds=(rounds, further_s),
+                )[0]  # fmt: skip
+
+    def cut(self, job: str, link: tuple[int, str]) -> None:
+        """Cut a connection to the parameter server: its worker is late, and takes part in no window any more by it."""
+        with self.lock:
+            self.cuts.setdefault(job, set()).add(link)
+        self.pool.cut(job, link)
 
     def end(self, job: str, chunks: tuple[int, ...]) -> None:
         """Kill the processes that compute mini-batches of these chunks: they are not waited for any more."""
@@ -187,6 +236,7 @@ class Agent:
         with self.lock:
             for key in [key for key in self.computing if key[0] == job]:
                 self.computing.pop(key).left = True
+            self.cuts.pop(job, None)
         self.pool.forget(job)
         for name in names_in(self.folder / job):
             remove(self.folder / job / name)

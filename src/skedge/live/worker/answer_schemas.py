@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]
 _Text = Annotated[str, Field(max_length=1_000_000)]
+_Stages = Annotated[dict[Annotated[str, Field(max_length=20)], _Seconds], Field(max_length=20)]
 
 
 class _Facts(BaseModel):
@@ -58,10 +59,19 @@ class _Applied(_Loaded):
 
 class _Trained(_Loaded):
     rounds: _Count
+    missing: list[tuple[_Count, _Count]]
     samples: _Count
     loss: float
     first_ago_s: _Seconds
-    stage_s: Annotated[dict[Annotated[str, Field(max_length=20)], _Seconds], Field(max_length=20)]
+    stage_s: _Stages
+
+
+class _Worked(_Facts):
+    rounds: _Count
+    closed: bool
+    device: _Text
+    module: _Text
+    stage_s: _Stages
 
 
 class _Dumped(_Facts):
@@ -88,9 +98,9 @@ class _Folder(_Facts):
 
 
 _OF: dict[str, type[_Facts]] = {
-    "gpus": _Gpus, "gradient": _Gradient, "load": _Loaded, "apply": _Applied, "train": _Trained, "state": _Loaded,
-    "dump": _Dumped, "losses": _Losses, "contents": _Contents, "accuracies": _Accuracies, "saved": _Losses,
-    "packages": _Folder, "install": _Facts,
+    "gpus": _Gpus, "gradient": _Gradient, "load": _Loaded, "apply": _Applied, "train": _Trained, "work": _Worked,
+    "state": _Loaded, "dump": _Dumped, "losses": _Losses, "contents": _Contents, "accuracies": _Accuracies,
+    "saved": _Losses, "packages": _Folder, "install": _Facts,
 }  # fmt: skip
 
 

@@ -40,5 +40,10 @@ def whole(path: Path) -> bytes:
     return content
 
 
+def chunk_path(folder: Path, chunk: int) -> Path:
+    """Where a chunk is kept, in the folder of the chunks of its job."""
+    return folder / f"{chunk:06d}.pt"
+
+
 def _digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=_SIZE).digest()

@@ -28,6 +28,12 @@ Ack = dict[str, Any]
 LIMIT_S = 300.0
 """Longest duration of one call of a job's code [s]."""
 
+WAITS_S = 1000.0
+"""How long a process may wait for others of its job [s]; these are waited for less long."""
+
+_MOST_WAITS = 2
+"""How often it may in a round; its code could otherwise say so for ever."""
+
 Printed = tuple[str, str] | tuple[()]
 """A worker of a job, and what its process has printed in a call; empty if nothing."""
 
@@ -109,16 +115,21 @@ class JobProcess:
         Its name among the processes of its job.
     chunk
         The chunk of the last call.
+    link
+        Number and address of the last connection to the parameter server that it was given.
     device
         The device that it computes on.
     calls
         Number of calls that have returned.
     """
 
-    def __init__(self, connection: Connection, word: socket.socket, pid: int, output: PrintPipe) -> None:
-        self.connection, self.word, self.pid, self.output = connection, word, pid, output
-        self.worker, self.chunk, self.device, self.calls = "", -1, "cpu", 0
+    def __init__(
+        self, connection: Connection, word: socket.socket, links: socket.socket, pid: int, output: PrintPipe
+    ) -> None:
+        self.connection, self.word, self.links, self.pid, self.output = connection, word, links, pid, output
+        self.worker, self.chunk, self.device, self.calls, self.link = "", -1, "cpu", 0, (0, "")
         self._ready = False
+        self._linked: socket.socket | None = None
         self._sending, self._keeping, self._keeper = threading.Lock(), threading.Lock(), _file_of(pid)
 
     def ask(
@@ -190,6 +201,23 @@ class JobProcess:
                 raise StalledError(f"its code has not returned after {limit_s:.3g} s") from None
             raise self._ended() from error
 
+    def give(self, end: socket.socket, link: tuple[int, str] = (0, "")) -> None:
+        """Give it a socket by which it is connected to other processes of the job, and its number and address."""
+        self.cut()
+        self.link, self._linked = link, end.dup() if link[0] else None
+        try:
+            socket.send_fds(self.links, [b"."], [end.fileno()], socket.MSG_DONTWAIT)
+        except OSError:  # it has ended, or takes nothing that it is given
+            self.kill()
+
+    def cut(self) -> None:
+        """End its connection to the parameter server, which both ends see."""
+        linked, self._linked = self._linked, None
+        if linked is not None:
+            with suppress(OSError):
+                linked.shutdown(socket.SHUT_RDWR)
+            linked.close()
+
     def revoke(self, window: int) -> None:
         """Have a window, by its number, end after the mini-batch that is computed; may come before the window."""
         with suppress(OSError):  # the process has ended
@@ -217,7 +245,7 @@ class JobProcess:
     def _facts(self, limit_s: float, prepare_s: float, rounds: tuple[int, float], stalled: threading.Event) -> Ack:
         """The facts of the answer; what the process prints meanwhile is read."""
         deadline = time.monotonic() + (limit_s if self._ready else prepare_s)
-        n_told, (n_most, further_s) = 0, rounds
+        (n_most, further_s), n_told, n_waits, is_waiting = rounds, 0, 0, False
         while True:
             if not self._comes(deadline):
                 reason = "returned" if self._ready else "become ready (packages, imports, factory)"
@@ -232,8 +260,14 @@ class JobProcess:
             if not isinstance(facts, dict):
                 raise ValueError(facts)  # noqa: TRY004 - as any other answer that is none
             if isinstance(number := facts.get("round"), int) and n_told < number <= n_most:
-                n_told, limit_s = number, further_s
+                n_told, limit_s, n_waits, is_waiting = number, further_s, 0, False
                 deadline = time.monotonic() + limit_s
+                continue
+            if facts.get("waits") == n_told and not is_waiting and n_waits < _MOST_WAITS:
+                n_waits, is_waiting, deadline = n_waits + 1, True, time.monotonic() + WAITS_S
+                continue
+            if facts.get("computes") == n_told and is_waiting:
+                is_waiting, deadline = False, time.monotonic() + limit_s
                 continue
             if "ready" not in facts:
                 return dict(one_line_values(facts))
@@ -307,7 +341,9 @@ class JobProcess:
             if self._keeper is not None:
                 os.close(self._keeper)
             self._keeper = None
+        self.cut()
         self.word.close()
+        self.links.close()
         self.output.close()
 
 

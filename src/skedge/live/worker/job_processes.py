@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import SkedgeError
+from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.confinement.fork_server import ask_for
 from skedge.live.confinement.keeper import ProcessFiles
@@ -110,16 +111,18 @@ class ForkServerClient:
         """A new child."""
         own_end, far_end = socket.socketpair()
         word_end, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        links_end, links = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        links.shutdown(socket.SHUT_WR)  # nobody reads what the job would send there
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
-        ends = ProcessFiles(far_end.fileno(), word.fileno(), writing)
-        with far_end, word, os.fdopen(writing, "wb"):
+        ends = ProcessFiles(far_end.fileno(), word.fileno(), writing, links.fileno())
+        with far_end, word, links, os.fdopen(writing, "wb"):
             for _ in range(2):  # again if the process was lost
                 self.start()
                 with self.lock, suppress(OSError):
                     assert self.control is not None  # noqa: S101 - it was just started
                     if pid := ask_for(self.control, confinement or self.confinement, ends):
-                        return JobProcess(Connection(own_end.detach()), word_end, pid, PrintPipe(reading))
+                        return JobProcess(Connection(own_end.detach()), word_end, links_end, pid, PrintPipe(reading))
                 self.end()
         os.close(reading)
         raise SkedgeError("the process for jobs' code cannot be kept up")
@@ -163,6 +166,10 @@ class ForkServerClient:
 
 def _tidy(place: Path) -> None:
     """Remove the sockets of processes that were killed."""
+    for path in place.glob("*.link"):
+        # by the process's number: one that serves a job may not accept a connection
+        if not host.runs(int(path.name.partition("-")[0])):
+            path.unlink(missing_ok=True)
     for path in place.glob("*.sock"):
         connection = _connection(str(path))
         if connection is None:
@@ -222,8 +229,10 @@ class JobProcessPool:
         self.busy: dict[str, list[JobProcess]] = {}
 
     @contextmanager
-    def of(self, job: str, program: bytes, chunk: int = -1, own: tuple[str, ...] = ()) -> Iterator[JobProcess]:
-        """A child of a job, preferably the one that last had this chunk; it is ended if its call fails.
+    def of(
+        self, job: str, program: bytes, chunk: int = -1, own: tuple[str, ...] = (), link: tuple[int, str] | None = None
+    ) -> Iterator[JobProcess]:
+        """A child of a job, preferably the one with this connection or chunk; it is ended if its call fails.
 
         Parameters
         ----------
@@ -235,8 +244,10 @@ class JobProcessPool:
             Number of the chunk that the call is about; -1: it is about none.
         own
             Paths that a new child may read besides what those of all jobs may.
+        link
+            Number and address of its connection to the parameter server; None: it needs none.
         """
-        child = self._take(job, chunk) or self._new(job, program, own)
+        child = self._take(job, chunk, link) or self._new(job, program, own)
         child.chunk = chunk
         try:
             yield child
@@ -261,13 +272,17 @@ class JobProcessPool:
             busy.append(child)
         return child
 
-    def _take(self, job: str, chunk: int) -> JobProcess | None:
+    def _take(self, job: str, chunk: int, link: tuple[int, str] | None) -> JobProcess | None:
         with self.lock:
             idle = self.idle.setdefault(job, [])
             other_jobs = [other_job for other_job in self.idle if other_job != job] if self.only_last else []
             for child in (process for other_job in other_jobs for process in self.idle.pop(other_job)):
                 child.end()
-            best = min(range(len(idle)), key=lambda n: idle[n].chunk != chunk, default=None)
+            best = min(
+                range(len(idle)),
+                key=lambda n: (link is not None and idle[n].link != link, idle[n].chunk != chunk),
+                default=None,
+            )
             if best is None:
                 return None
             self.busy.setdefault(job, []).append(idle[best])
@@ -291,6 +306,13 @@ class JobProcessPool:
             for child in self.idle.pop(job, ()):
                 child.end()
         self.kill(job)
+
+    def cut(self, job: str, link: tuple[int, str]) -> None:
+        """Cut a connection of the processes of a job to their parameter server."""
+        with self.lock:
+            for child in (*self.busy.get(job, ()), *self.idle.get(job, ())):
+                if child.link == link:
+                    child.cut()
 
     def kill(self, job: str, chunks: Collection[int] = ()) -> None:
         """Kill the processes of a job that are in a call, or only those with one of these chunks."""

@@ -10,11 +10,11 @@ from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.durable import make_folder
 
-from .agent import chunk_path
 from .checkpoint import Checkpoints, Life, UnreadError
 from .job_confinement import confined
 from .job_process import LIMIT_S, Ack, EndedError, JobProcess, StalledError
 from .job_processes import ForkServerClient
+from .links import Listener, machine
 from .round_window import RoundWindow
 from .watchdog import WATCH, WatchdogLimits
 
@@ -53,6 +53,7 @@ class PSActor:
         self.job, self.life = "", Life()
         self.usual_s, self.stalled, self.trained = 0.0, "", False
         self.child: JobProcess | None = None
+        self.listener: Listener | None = None
 
     def warm(self) -> int:
         """Answer when the actor is up; returns the process id."""
@@ -63,7 +64,7 @@ class PSActor:
 
         `life` grows with every load of any job of a run, so that a late call, and a checkpoint still written by an
         earlier process, count as older. The answer contains the progress of the job's chunks; the caller decides
-        whether it is sufficient.
+        whether it is sufficient. ``address`` is where workers are connected to it, from the same ``machine``.
 
         Raises
         ------
@@ -82,7 +83,10 @@ class PSActor:
             saved = self.checkpoints.read(job)
         except OSError as error:
             raise UnreadError(f"the checkpoints of {job} cannot be read: {error.strerror or error}") from error
-        return self._ask(job, life, "load", program, saved)
+        facts, state = self._ask(job, life, "load", program, saved)
+        self.listener = Listener()
+        self.child.give(self.listener.socket)
+        return {**facts, "machine": machine(), "address": self.listener.address}, state
 
     def _own(self, job: str) -> tuple[str, ...]:
         """Folder of the job's chunks here, which its process may read; those that come later are seen there, too."""
@@ -122,7 +126,7 @@ class PSActor:
         return facts, state
 
     def train(self, job: str, life: Life, window: RoundWindow) -> Ack:
-        """Train the rounds of a window here, as the job's only worker is on this server; ends when it is revoked.
+        """Train the rounds of a window, with the workers that are connected; ends when it is revoked.
 
         Parameters
         ----------
@@ -132,12 +136,12 @@ class PSActor:
             The rounds.
         """
         first_s, further_s = window.limits
-        paths = {chunk: str(chunk_path(Path(self.folder), job, chunk)) for chunk, _ in window.minibatches}
-        limit_s, rounds = further_s if self.trained else first_s, (len(window.minibatches), further_s)
+        limit_s, rounds = further_s if self.trained else first_s, (len(window.rounds), further_s)
+        folder = str(Path(self.folder, job))
         try:
-            facts, _ = self._ask(job, life, "train", window, paths, limit_s=limit_s, rounds=rounds)
+            facts, _ = self._ask(job, life, "train", window, folder, limit_s=limit_s, rounds=rounds)
         except StalledError as error:
-            error.chunk = window.minibatches[min(error.rounds, len(window.minibatches) - 1)][0]
+            error.chunk = window.own_chunk(error.rounds)
             raise
         self.trained = True
         return facts
@@ -197,4 +201,6 @@ class PSActor:
     def _end(self) -> None:
         if self.child is not None:
             self.child.end()
-        self.job, self.child = "", None
+        if self.listener is not None:
+            self.listener.close()
+        self.job, self.child, self.listener = "", None, None

@@ -1,15 +1,33 @@
-"""A window of rounds: what the process of a parameter server trains by itself, as it has the job's only worker."""
+"""A window of rounds: what the process of a parameter server trains by itself, with the job's other workers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class RoundMinibatch(NamedTuple):
+    """A mini-batch of a round.
+
+    Attributes
+    ----------
+    chunk, step
+        The chunk, and the number of its mini-batch, counted over all epochs from 0.
+    link
+        Number of the connection (:mod:`.links`) to the worker that computes it; 0: the parameter server's process does.
+    """
+
+    chunk: int
+    step: int
+    link: int = 0
 
 
 @dataclass(frozen=True)
 class RoundWindow:
-    """Rounds of one mini-batch each, trained one after the other without a call for each.
+    """Rounds that are trained one after the other without a call for each.
 
-    The coordinator may revoke it: it then ends after the mini-batch that is computed.
+    The coordinator may revoke it: it then ends after the round that is computed. It also ends after a round in which a
+    worker was late or lost; what the others have computed counts.
 
     Attributes
     ----------
@@ -17,23 +35,36 @@ class RoundWindow:
         Its number among those of the parameter server's life, from 1: by which it is revoked.
     version
         Version of the parameters at which it begins; at any other one nothing is trained.
-    minibatches
-        (chunk, step) of each round.
+    rounds
+        The mini-batches of each round, which are computed at the same time; of at most one by the process itself.
     pace_s
         Least time of a round [s].
     due_s
         When the first round is due to end, from the start of the window [s]; less than 0 if the job is behind.
     limits
         Longest first mini-batch of a process, and longest further one [s].
+    patience_s
+        How long a round waits for a worker [s].
     """
 
     number: int
     version: int
-    minibatches: tuple[tuple[int, int], ...]
+    rounds: tuple[tuple[RoundMinibatch, ...], ...]
     pace_s: float = 0.0
     due_s: float = 0.0
     limits: tuple[float, float] = (300.0, 300.0)
+    patience_s: float = 10.0
 
     def wait_s(self, rounds: int, after_s: float) -> float:
         """How long the next round waits, once `rounds` have been trained, `after_s` after the start [s]."""
         return max(self.due_s + (rounds - 1) * self.pace_s - after_s, 0.0)
+
+    @property
+    def links(self) -> frozenset[int]:
+        """Numbers of the connections that it uses."""
+        return frozenset(one.link for minibatches in self.rounds for one in minibatches if one.link)
+
+    def own_chunk(self, rounds: int) -> int | None:
+        """The chunk that the process trains itself in the round after `rounds` others, or in the last one."""
+        minibatches = self.rounds[min(rounds, len(self.rounds) - 1)]
+        return next((one.chunk for one in minibatches if not one.link), None)

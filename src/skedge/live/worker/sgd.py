@@ -162,10 +162,10 @@ def gradient(
     clock = clock or StageClock()
     model.load_state_dict(state)
     clock.end("deserialize")
-    return _computed(model, training, program, data, chunk, step, device, clock)
+    return gradient_here(model, training, program, data, chunk, step, device, clock)
 
 
-def _computed(
+def gradient_here(
     model: nn.Module,
     training: Training,
     program: Program,
@@ -175,7 +175,7 @@ def _computed(
     device: str,
     clock: StageClock,
 ) -> Contribution:
-    """Gradients of a mini-batch at the parameters and buffers that the model has."""
+    """Gradients of a mini-batch at the parameters and buffers that the model has; else as :func:`gradient`."""
     model.train()
     model.zero_grad(set_to_none=True)
     with _RANDOM:
@@ -275,7 +275,10 @@ class ParameterServer(MinibatchLedger):
             if brought == new and len(new) == 1:
                 parameter.grad = new[0].gradients[name]  # its weight is 1
             elif brought:
-                parameter.grad = torch.stack([c.gradients[name] * (c.samples / total) for c in brought]).sum(dim=0)
+                # in place, as these are the largest pieces of memory that there are
+                parameter.grad, *others = (c.gradients[name] * (c.samples / total) for c in brought)
+                for other in others:
+                    parameter.grad += other
         if self.training.clip is not None:
             self.training.clip(self.model)
         self._step(total)
@@ -379,7 +382,7 @@ class ColocatedWorker:
         else:
             self.model.load_state_dict(server.model.state_dict())
         clock.end("deserialize")
-        computed = _computed(self.model, server.training, server.program, source, chunk, step, CPU, clock)
+        computed = gradient_here(self.model, server.training, server.program, source, chunk, step, CPU, clock)
         if is_first:
             pairs = zip(self.model.parameters(), server.model.parameters(), strict=True)
             self.shares = all(torch.equal(own, unchanged) for own, unchanged in pairs)

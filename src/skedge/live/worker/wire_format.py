@@ -32,6 +32,8 @@ class WireFormat:
         Names of its parameters.
     contribution
         Layout of gradients and buffers.
+    contribution_bytes
+        Size of a contribution.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -39,24 +41,27 @@ class WireFormat:
         parameters = dict(model.named_parameters())
         self.parameters = tuple(parameters)
         self.contribution = FlatLayout(parameters | dict(model.named_buffers()))
+        self.contribution_bytes = self.contribution.size + _FACTS.size + len(parameters)
 
-    def pack(self, contribution: Contribution) -> bytearray:
-        """A contribution as bytes."""
+    def pack(self, contribution: Contribution, memory: bytearray | None = None) -> bytearray:
+        """A contribution as bytes; in `memory`, which an earlier call has returned, if there is some."""
         facts = _FACTS.pack(contribution.chunk, contribution.step, contribution.samples, contribution.loss)
         facts += bytes(name in contribution.gradients for name in self.parameters)
-        content = self.contribution.pack(contribution.gradients | contribution.buffers, n_more=len(facts))
+        content = self.contribution.pack(
+            contribution.gradients | contribution.buffers, n_more=len(facts), memory=memory
+        )
         content[self.contribution.size :] = facts
         return content
 
-    def unpack(self, content: bytes | bytearray) -> Contribution:
-        """The inverse of :meth:`pack`; the tensors are in `content` and must not be changed.
+    def unpack(self, content: bytearray | memoryview) -> Contribution:
+        """The inverse of :meth:`pack`; the tensors are in `content`.
 
         Raises
         ------
         TrainingError
             If it is of another model.
         """
-        end, n_bytes = self.contribution.size, self.contribution.size + _FACTS.size + len(self.parameters)
+        end, n_bytes = self.contribution.size, self.contribution_bytes
         if len(content) != n_bytes:
             raise TrainingError(f"a contribution of {len(content)} bytes has come; those to its model have {n_bytes}")
         chunk, step, samples, loss = _FACTS.unpack_from(content, end)

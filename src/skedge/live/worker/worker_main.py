@@ -28,19 +28,19 @@ from .chunk_format import packed, unpacked
 from .code_archive import installed
 from .code_errors import told, whole
 from .device import CPU, gpus_here
+from .framing import chunk_path
 from .job_process import Ack
+from .links import ServerLink, WorkerLinks, received
 from .loader_batches import seed_all
 from .pip_packages import folder_of, install
 from .program import Program
 from .round_window import RoundWindow
-from .sgd import ColocatedWorker, ParameterServer, Source, accuracies, gradient, source_of
+from .sgd import ParameterServer, Source, accuracies, gradient, source_of
 from .stage_clock import StageClock
+from .window_rounds import WindowRounds, WorkerRounds
 from .wire_format import WireFormat
 
 _EXAMPLES = "skedge.live.examples"
-
-_TELL_S = 0.05
-"""How often a process tells how many rounds of a window it has trained [s]; it also does where the chunk changes."""
 
 _ALONE_S = 10.0
 """Time without clients after which the process ends [s]."""
@@ -55,12 +55,14 @@ class Caller:
 
     Attributes
     ----------
+    links
+        Where the sockets come that connect this process to others of the job.
     revoked
         Number of the last window that was revoked; 0: none.
     """
 
-    def __init__(self, connection: Connection | None = None) -> None:
-        self.connection, self.revoked = connection, 0
+    def __init__(self, connection: Connection | None = None, links: socket.socket | None = None) -> None:
+        self.connection, self.links, self.revoked = connection, links, 0
 
     def tell(self, **facts: Any) -> None:
         """Tell something before the answer."""
@@ -70,6 +72,17 @@ class Caller:
     def ready(self) -> None:
         """Tell that the process has the job's packages, has imported its code and called its factory."""
         self.tell(ready=True)
+
+    def link(self) -> socket.socket:
+        """The next socket by which this process is connected to others of the job.
+
+        Raises
+        ------
+        EOFError
+            If the client has gone.
+        """
+        assert self.links is not None  # noqa: S101 - this process serves one
+        return received(self.links)
 
     def call(self) -> tuple[str, tuple[Any, ...]]:
         """The next call: its method and arguments; waits for it.
@@ -109,7 +122,8 @@ class JobWorker:
         self.model: torch.nn.Module | None = None
         self.format: WireFormat | None = None
         self.server: ParameterServer | None = None
-        self.colocated: ColocatedWorker | None = None
+        self.windows: WindowRounds | None = None
+        self.rounds: WorkerRounds | None = None
         self.sources: dict[int, Source] = {}
 
     def _made(self, program: bytes) -> ChunkData:
@@ -149,13 +163,10 @@ class JobWorker:
         device
             As PyTorch names it; the same in all calls, as the model stays there.
         """
-        chunk_data = self._made(program)
-        if self.model is None:
-            model = chunk_data.training.model()
-            self.format, self.model = WireFormat(model), model.to(device)
+        chunk_data, model = self._made(program), self._model(program, device)
         training, own, wire = chunk_data.training, chunk_data.program, self._wire()
         source, clock = self._source(training, own, chunk, path), StageClock()
-        brought = gradient(self.model, training, own, source, wire.state.views(state), chunk, step, device, clock)
+        brought = gradient(model, training, own, source, wire.state.views(state), chunk, step, device, clock)
         content = wire.pack(brought)
         clock.end("serialize")
         facts = {
@@ -169,6 +180,44 @@ class JobWorker:
         }
         return facts, content
 
+    def _model(self, program: bytes, device: str) -> torch.nn.Module:
+        """The model of this worker, made once on its device."""
+        if self.model is None:
+            model = self._made(program).training.model()
+            self.format, self.model = WireFormat(model), model.to(device)
+        return self.model
+
+    def work(self, program: bytes, folder: str, window: int, device: str, is_new: bool) -> Answer:
+        """Compute the mini-batches that the parameter server asks for, until a window is over.
+
+        Parameters
+        ----------
+        program
+            The job's program (:func:`.job_processes.sent`), the same in all calls.
+        folder
+            Where the job's chunks are stored.
+        window
+            Number of the window.
+        device
+            As PyTorch names it; the same in all calls, as the model stays there.
+        is_new
+            Whether this process has been given a new connection to the parameter server for it.
+        """
+        chunk_data, model = self._made(program), self._model(program, device)
+        training, own, wire = chunk_data.training, chunk_data.program, self._wire()
+        if is_new or self.rounds is None:
+            link = ServerLink(self.caller.link(), chunk_data.module)
+            self.rounds = WorkerRounds(link, self.caller, model, training, own, wire)
+
+        def source(chunk: int) -> Source:
+            return self._source(training, own, chunk, str(chunk_path(Path(folder), chunk)))
+
+        try:
+            return {**self.rounds.work(window, source, device), "module": chunk_data.module}, b""
+        except BaseException:
+            self.rounds.link.close()  # so that nobody waits for what was asked of it
+            raise
+
     def _source(self, training: Training, program: Program, chunk: int, path: str) -> Source:
         """The source of a chunk's mini-batches, read once."""
         if chunk not in self.sources:
@@ -180,8 +229,8 @@ class JobWorker:
     def load(self, program: bytes, checkpoint: bytes | None) -> Answer:
         """Become the parameter server, from a checkpoint or from the start."""
         self.program = pickle.loads(program)  # noqa: S301 - of the controller
-        self.server = ParameterServer(self.program)
-        self.format = WireFormat(self.server.model)
+        self.server = server = ParameterServer(self.program)
+        self.format = WireFormat(server.model)
         self.caller.ready()
         if checkpoint is not None:
             self.server.restore(checkpoint)
@@ -198,46 +247,31 @@ class JobWorker:
         clock.end("serialize")
         return {**facts, "stage_s": clock.stage_s, "bytes": len(contributions[0])}, state
 
-    def train(self, window: RoundWindow, paths: Mapping[int, str]) -> Answer:
-        """Train the rounds of a window, until it is revoked.
+    def train(self, window: RoundWindow, folder: str) -> Answer:
+        """Train the rounds of a window, until it is revoked, or a worker is late or lost.
 
         Parameters
         ----------
         window
             The window.
-        paths
-            Where each of its chunks is stored.
+        folder
+            Where the chunks are stored that it trains itself.
         """
-        server, clock, losses, samples, first_at = self._server(), StageClock(), list[float](), 0, 0.0
-        worker = self.colocated = self.colocated or ColocatedWorker(server)
-        last_told = window.minibatches[0][0] if window.minibatches else 0, 0.0
-        if server.version == window.version:
-            for chunk, step in window.minibatches:
-                pause_s = window.wait_s(len(losses), clock.elapsed_s) if losses else 0.0
-                if self.caller.revokes(window.number, pause_s):
-                    break
-                clock.end("pace")
-                if losses and (chunk != last_told[0] or clock.elapsed_s - last_told[1] > _TELL_S):
-                    self.caller.tell(round=len(losses))
-                    last_told = chunk, clock.elapsed_s
-                source = self._source(server.training, server.program, chunk, paths[chunk])
-                clock.end("request")
-                contribution = worker.gradient(source, chunk, step, clock)
-                clock.end("gradient copy")
-                server.apply(server.version, [contribution])
-                clock.end("update")
-                first_at = first_at or clock.elapsed_s
-                losses.append(contribution.loss)
-                samples += contribution.samples
-        facts = {
-            **self._facts(server),
-            "rounds": len(losses),
-            "samples": samples,
-            "loss": sum(losses) / max(len(losses), 1),
-            "first_ago_s": clock.elapsed_s - first_at,
-            "stage_s": clock.stage_s,
-        }
-        return facts, b""
+        server = self._server()
+        if self.windows is None:
+            wire = self._wire()
+
+            def check(module: str) -> None:
+                server.program.check_same_as(server.module, module)
+
+            def source(chunk: int) -> Source:
+                return self._source(server.training, server.program, chunk, str(chunk_path(Path(folder), chunk)))
+
+            size = wire.contribution_bytes
+            links = WorkerLinks(self.caller.link(), size, check)
+            self.windows = WindowRounds(server, wire, self.caller, links, source)
+        facts = self.windows.train(window)
+        return {**self._facts(server), **facts}, b""
 
     def state(self, version: int) -> Answer:
         """The parameters of the current version, which must be this one."""
@@ -297,9 +331,9 @@ class JobWorker:
         return self.losses()[0], state
 
 
-def serve(connection: Connection) -> None:
-    """Answer calls until the connection is closed."""
-    caller = Caller(connection)
+def serve(connection: Connection, links: socket.socket) -> None:
+    """Answer calls until the connection is closed; `links` gives sockets that connect this process to others."""
+    caller = Caller(connection, links)
     inside = JobWorker(caller)
     while True:
         try:
@@ -316,6 +350,10 @@ def serve(connection: Connection) -> None:
                 stream.flush()
         _send(connection, facts)
         connection.send_bytes(content)
+
+
+def _serve(connection: int, links: int) -> None:
+    serve(Connection(connection), socket.socket(fileno=links))
 
 
 def _send(connection: Connection, facts: Ack) -> None:
@@ -348,5 +386,5 @@ def main(number: int) -> None:
     """Fork a process for each request at the open socket `number`; end when no client is left."""
     listening = socket.socket(fileno=number)
     _warm()
-    ForkServer(listening, lambda connection: serve(Connection(connection)), _ALONE_S).run()
+    ForkServer(listening, _serve, _ALONE_S).run()
     os.unlink(listening.getsockname())
