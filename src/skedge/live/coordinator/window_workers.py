@@ -10,7 +10,7 @@ from typing import Any
 from skedge.live import host
 from skedge.live.worker.checkpoint import Life
 from skedge.live.worker.job_process import Ack
-from skedge.live.worker.round_window import RoundMinibatch, RoundWindow
+from skedge.live.worker.round_window import RoundWindow
 
 from .ps_process import PSProcess
 from .replies import MinibatchCall, Replies
@@ -91,13 +91,13 @@ class WindowWorkers:
         calls = [call.ack for call in self.calls.values()]
         return bool(calls) and bool(host.ready(calls, 0)[0])
 
-    def answers(self, late: Mapping[int, RoundMinibatch]) -> Iterator[tuple[MinibatchCall, Any]]:
+    def answers(self, late: Mapping[int, int]) -> Iterator[tuple[MinibatchCall, Any]]:
         """The calls of a window that is over, with their answers; None where a process is lost, or late.
 
         Parameters
         ----------
         late
-            By number of the connection, the mini-batch that has not come.
+            By number of the connection, the chunk whose mini-batch has not come.
         """
         calls, self.calls = self.calls, {}
         self.facts.clear()
@@ -105,7 +105,7 @@ class WindowWorkers:
             self._cut(calls[number])
         deadline = host.monotonic() + _END_S
         for number, call in calls.items():
-            about = late[number].chunk if number in late else call.chunk
+            about = late.get(number, call.chunk)
             answer = self.replies.of(call.ack, call.server, deadline, about)
             if answer is None and call.comes() and number not in late:
                 self._cut(call)

@@ -131,16 +131,15 @@ class Windows(Rounds):
         TrainingError
             If a worker has other code than the parameter server, or the job's own code has failed in it.
         """
-        missing = {one.link: one for one in window.rounds[0]} if answer is None else {
-            link: RoundMinibatch(chunk, -1, link) for chunk, link in answer["missing"]
-        }  # fmt: skip
-        for call, facts in self.workers.answers(missing):
+        missing = [] if answer is None else answer["missing"]
+        late = window.rounds[0] if answer is None else missing
+        for call, facts in self.workers.answers({link: chunk for chunk, *_, link in late}):
             if facts is None and call.comes():
                 self.late[call.chunk] = call
             elif facts is not None and "device" in facts:
                 self.program.check_same_as(self.ps.module, facts["module"])
                 self.devices.add((call.server, facts["device"]))
-        return [] if answer is None else [one.chunk for one in missing.values()]
+        return [chunk for chunk, _ in missing]
 
     def _trained(self, teams: Mapping[int, Team], window: RoundWindow, answer: Ack) -> None:
         """Note the rounds of a window."""

@@ -273,7 +273,17 @@ class WorkerLinks:
         self.links[number] = link
 
     def send(self, number: int, order: Order, parameters: bytes | memoryview, deadline: float) -> bool:
-        """Send an order and the parameters; False if that fails, and the connection is then closed."""
+        """Send an order and the parameters; False if that fails, and the connection is then closed.
+
+        Parameters
+        ----------
+        number
+            Number of the connection.
+        order, parameters
+            What is sent.
+        deadline
+            By ``host.monotonic()`` [s].
+        """
         return self._sent(number, _ORDER.pack(*order), deadline) and self._sent(number, parameters, deadline)
 
     def end(self, window: int, deadline: float) -> None:

@@ -175,7 +175,15 @@ def gradient_here(
     device: str,
     clock: StageClock,
 ) -> Contribution:
-    """Gradients of a mini-batch at the parameters and buffers that the model has; else as :func:`gradient`."""
+    """Gradients of a mini-batch at the parameters and buffers that the model has.
+
+    Parameters
+    ----------
+    model, training, program, data, chunk, step, device
+        As :func:`gradient` has them.
+    clock
+        Notes the end of the stage ``compute``.
+    """
     model.train()
     model.zero_grad(set_to_none=True)
     with _RANDOM:
