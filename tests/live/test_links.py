@@ -63,7 +63,7 @@ def nothing() -> None:
 
 def test_orders_and_parameters_go_one_way_and_contributions_the_other(listener: Listener, links: WorkerLinks) -> None:
     workers = {number: worker(listener, number) for number in (3, 1)}
-    assert links.connected({1, 3}, soon())
+    assert links.has_all({1, 3}, soon())
 
     def works(number: int) -> None:
         parameters = bytearray(len(PARAMETERS))
@@ -90,7 +90,7 @@ def test_who_is_late_or_lost_is_missing_and_what_comes_of_them_later_is_not_read
     listener: Listener, links: WorkerLinks
 ) -> None:
     workers = {number: worker(listener, number) for number in (1, 2, 3)}
-    assert links.connected({1, 2, 3}, soon())
+    assert links.has_all({1, 2, 3}, soon())
     for number in workers:
         assert links.send(number, Order(1, 0, 0), PARAMETERS, soon())
     waits = list[bool]()
@@ -107,11 +107,11 @@ def test_who_is_late_or_lost_is_missing_and_what_comes_of_them_later_is_not_read
 
 
 def test_a_connection_that_comes_too_late_is_refused(listener: Listener, links: WorkerLinks) -> None:
-    assert not links.connected({5}, soon(0.1))
+    assert not links.has_all({5}, soon(0.1))
     links.close(5)
     late, another = worker(listener, 5), worker(listener, 6)
-    assert links.connected({6}, soon())
-    assert not links.connected({5}, soon(0.2))
+    assert links.has_all({6}, soon())
+    assert not links.has_all({5}, soon(0.2))
     assert late.order(bytearray(1), 1.0, nothing) is None
     another.close()
 
@@ -122,15 +122,15 @@ def test_what_connects_and_says_nothing_or_half_holds_up_nobody(listener: Listen
         half.connect(listener.address)
         half.sendall(struct.pack("<q", 8) + b"d")
         whole = worker(listener, 9)
-        assert links.connected({9}, soon())
-        assert not links.connected({8}, soon(0.1))
+        assert links.has_all({9}, soon())
+        assert not links.has_all({8}, soon(0.1))
         whole.close()
 
 
 def test_a_worker_with_other_code_fails_the_job(listener: Listener, links: WorkerLinks) -> None:
     other = worker(listener, 1, "e" * 64)
     with pytest.raises(TrainingError, match="other code"):
-        links.connected({1}, soon())
+        links.has_all({1}, soon())
     other.close()
 
 

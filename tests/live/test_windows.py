@@ -152,8 +152,10 @@ class Answering(Windows):
         {"progress": [4, 0]},
         {"progress": [3, 1, 1]},
         {"rounds": 0},
-        {"progress": [4, 0], "missing": [(0, 1)]},
-        {"progress": [2, 1], "missing": [(0, 1)]},
+        {"progress": [4, 0], "missing": [(0, 0)]},
+        {"progress": [2, 1], "missing": [(0, 0)]},
+        {"missing": [(0, 7)]},
+        {"missing": [(2**50, 0)]},
     ],
 )
 def test_what_is_no_outcome_of_a_window_fails_the_job(wrong: dict[str, Any]) -> None:
@@ -162,7 +164,7 @@ def test_what_is_no_outcome_of_a_window_fails_the_job(wrong: dict[str, Any]) -> 
     trainer.teams.progress = [2, 0]
     right = {"rounds": 3, "version": 8, "progress": [4, 1], "missing": []}
     trainer._check_window(right, of)
-    trainer._check_window({"rounds": 0, "version": 5, "progress": [2, 0], "missing": [(0, 1)]}, of)
+    trainer._check_window({"rounds": 0, "version": 5, "progress": [2, 0], "missing": [(0, 0)]}, of)
     with pytest.raises(TrainingError, match="its parameter server tells of"):
         trainer._check_window(right | wrong, of)
 

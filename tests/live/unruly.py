@@ -51,7 +51,7 @@ def step(kind: str, at: int, model: nn.Module, batch: Any) -> float:
     if steps >= at and kind == "forge":
         print(FORGED)  # noqa: T201 - what is tested
     if steps == 1 and kind == "slow-first":
-        time.sleep(0.75)
+        time.sleep(1.5)
     if steps == at and kind == "slow":
         time.sleep(1.5)
     if kind in ("hang-on", "slow-on") and bool((batch[0][:1] == points(at)[0]).all(dim=1).any()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from skedge.live.worker.program import Program
 
@@ -29,6 +30,15 @@ class Team:
     width: int
     turns: bool = False
     max_lag: int = 0
+
+
+class PlannedMinibatch(NamedTuple):
+    """A mini-batch of a round to come: number of the team, the worker's within it, chunk and step."""
+
+    team: int
+    worker: int
+    chunk: int
+    step: int
 
 
 class Teams:
@@ -97,8 +107,8 @@ class Teams:
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.steps]
         return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
 
-    def ahead(self, teams: Mapping[int, Team], n_most: int, *, watch: bool) -> list[list[tuple[int, int, int, int]]]:
-        """The mini-batches (team, worker, chunk, step) of each of the next rounds, if nothing changes.
+    def ahead(self, teams: Mapping[int, Team], n_most: int, *, watch: bool) -> list[list[PlannedMinibatch]]:
+        """The mini-batches of each of the next rounds, if nothing changes.
 
         They end where something is to be told of a team or decided about it. A chunk keeps to one worker of its team,
         by its place among the team's chunks, unless that one has another chunk in the round.
@@ -112,20 +122,20 @@ class Teams:
         watch
             Whether they also end after each epoch's worth.
         """
-        future, rounds = copy(self), list[list[tuple[int, int, int, int]]]()
+        future, rounds = copy(self), list[list[PlannedMinibatch]]()
         future.progress = list(self.progress)
         marks, epochs = {number: future.mark(team) for number, team in teams.items()}, future.epochs()
         while len(rounds) < n_most:
             minibatches = [
-                (number, worker, chunk, future.progress[chunk])
+                PlannedMinibatch(number, worker, chunk, future.progress[chunk])
                 for number, team in teams.items()
                 for worker, chunk in future.by_worker(team).items()
             ]
             if not minibatches:
                 break
             rounds.append(minibatches)
-            for _, _, chunk, _ in minibatches:
-                future.progress[chunk] += 1
+            for planned in minibatches:
+                future.progress[planned.chunk] += 1
             is_reported = any(team.turns and future.mark(team) != marks[number] for number, team in teams.items())
             if is_reported or (watch and future.epochs() > epochs):
                 break

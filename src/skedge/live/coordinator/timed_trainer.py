@@ -129,8 +129,8 @@ def window_stage_times(facts: Ack, workers: Sequence[Ack], spans: tuple[float, f
         # what the first worker does is part of what the parameter server waits for
         parts = [{stage: worker["stage_s"].get(stage, 0.0) for stage in _OF_WORKERS} for worker in workers]
         first, longest = min(parts, key=_sum), max(map(_sum, parts))
-        early = max(longest - own["barrier"], 0.0)  # begun before all has been sent
-        own |= {"send": max(own["barrier"] - longest, 0.0), "broadcast": max(own["broadcast"] - early, 0.0)}
+        overlap_s = max(longest - own["barrier"], 0.0)  # begun before all has been sent
+        own |= {"send": max(own["barrier"] - longest, 0.0), "broadcast": max(own["broadcast"] - overlap_s, 0.0)}
         own |= first | {"barrier": longest - _sum(first)}
     times = own | {"checkpoint": checkpoint_s, "journal": journal_s}
     times = dict.fromkeys(STAGES, 0.0) | times | {"request": whole_s - sum(times.values())}

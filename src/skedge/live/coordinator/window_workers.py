@@ -79,11 +79,11 @@ class WindowWorkers:
         """Have workers take part in a window."""
         self.keep(window.links)
         for (team, _, server), number in self._links.items():
-            own = [one for minibatches in window.rounds for one in minibatches if one.link == number]
-            link, limits = (number, self.ps.address), self.replies.limits(own[0].chunk)
-            arguments = self.job, self.ps.sent, window.number, link, len(own), limits
+            chunks = window.chunks(number)
+            link, limits = (number, self.ps.address), self.replies.limits(chunks[0])
+            arguments = self.job, self.ps.sent, window.number, link, len(chunks), limits
             call = host.call(self.processes.agents[server], "work", *arguments)
-            self.calls[number] = MinibatchCall(team, server, own[0].chunk, -1, -1, call, link=link)
+            self.calls[number] = MinibatchCall(team, server, chunks[0], -1, -1, call, link=link)
 
     @property
     def has_answer(self) -> bool:
@@ -91,23 +91,23 @@ class WindowWorkers:
         calls = [call.ack for call in self.calls.values()]
         return bool(calls) and bool(host.ready(calls, 0)[0])
 
-    def answers(self, late: Mapping[int, int]) -> Iterator[tuple[MinibatchCall, Any]]:
+    def answers(self, late_chunks: Mapping[int, int]) -> Iterator[tuple[MinibatchCall, Any]]:
         """The calls of a window that is over, with their answers; None where a process is lost, or late.
 
         Parameters
         ----------
-        late
+        late_chunks
             By number of the connection, the chunk whose mini-batch has not come.
         """
         calls, self.calls = self.calls, {}
         self.facts.clear()
-        for number in late.keys() & calls.keys():
+        for number in late_chunks.keys() & calls.keys():
             self._cut(calls[number])
         deadline = host.monotonic() + _END_S
         for number, call in calls.items():
-            about = late.get(number, call.chunk)
+            about = late_chunks.get(number, call.chunk)
             answer = self.replies.of(call.ack, call.server, deadline, about)
-            if answer is None and call.comes() and number not in late:
+            if answer is None and call.comes() and number not in late_chunks:
                 self._cut(call)
             if answer is None or answer.get("closed", True):
                 self._links = {key: link for key, link in self._links.items() if link != number}

@@ -57,22 +57,22 @@ class Windows(Rounds):
         """
         if self.late or self.replies.blame.suspects or not any(map(self.teams.next_chunks, teams.values())):
             return False
-        trained_here = self._trained_here(teams)
+        colocated = self._colocated_team(teams)
         return all(
-            (number == trained_here and team.width == 1) or self.workers.reaches(team.server)
+            (number == colocated and team.width == 1) or self.workers.reaches(team.server)
             for number, team in teams.items()
         )
 
-    def _trained_here(self, teams: Mapping[int, Team]) -> int | None:
+    def _colocated_team(self, teams: Mapping[int, Team]) -> int | None:
         """The team whose first worker is the parameter server's process; None if there is none."""
-        here = [number for number, team in teams.items() if team.server == self.ps.server]
-        return here[0] if here and self.processes.trains(teams[here[0]].server) else None
+        numbers = [number for number, team in teams.items() if team.server == self.ps.server]
+        return numbers[0] if numbers and self.processes.trains(teams[numbers[0]].server) else None
 
     def _train_window(self, teams: Mapping[int, Team]) -> None:
         """Have the parameter server's process train a window of rounds."""
         started, patience_s = host.monotonic(), self.clock.patience_s
         usual_s = self.replies.usual_s = self.clock.usual_s
-        window, here = self._window(teams, started), self._trained_here(teams)
+        window = self._window(teams, started)
         with self.change:
             if self.seen != self.changes:
                 return
@@ -80,7 +80,7 @@ class Windows(Rounds):
             call = self.ps.train(window)
         try:
             due = started + len(window.rounds) * usual_s + (patience_s if window.links else 0.0)
-            answer = self._window_answer(call, here, teams, window, due)
+            answer = self._window_answer(call, teams, window, due)
         finally:
             self.ps.window = 0
         took_s = host.monotonic() - started
@@ -105,16 +105,17 @@ class Windows(Rounds):
     def _window(self, teams: Mapping[int, Team], started: float) -> RoundWindow:
         """The next window, which begins at this time of ``host.monotonic()`` [s]."""
         n_rounds = min(max(int(_WINDOW_S / self.clock.usual_s), 1), _MOST) if self.clock.round_s else 1
-        here, pace = self._trained_here(teams), self.clock.pace
-        own = None if here is None else (here, 0)
+        colocated, pace = (self._colocated_team(teams), 0), self.clock.pace
         rounds = tuple(
             tuple(
                 RoundMinibatch(
-                    chunk,
-                    step,
-                    0 if (number, worker) == own else self.workers.link(number, worker, teams[number].server),
+                    planned.chunk,
+                    planned.step,
+                    0
+                    if (planned.team, planned.worker) == colocated
+                    else self.workers.link(planned.team, planned.worker, teams[planned.team].server),
                 )
-                for number, worker, chunk, step in minibatches
+                for planned in minibatches
             )
             for minibatches in self.teams.ahead(teams, n_rounds, watch=self.program.watch)
         )
@@ -132,8 +133,10 @@ class Windows(Rounds):
             If a worker has other code than the parameter server, or the job's own code has failed in it.
         """
         missing = [] if answer is None else answer["missing"]
-        late = window.rounds[0] if answer is None else missing
-        for call, facts in self.workers.answers({link: chunk for chunk, *_, link in late}):
+        late_chunks = {link: chunk for chunk, link in missing}
+        if answer is None:
+            late_chunks = {minibatch.link: minibatch.chunk for minibatch in window.rounds[0]}
+        for call, facts in self.workers.answers(late_chunks):
             if facts is None and call.comes():
                 self.late[call.chunk] = call
             elif facts is not None and "device" in facts:
@@ -143,24 +146,20 @@ class Windows(Rounds):
 
     def _trained(self, teams: Mapping[int, Team], window: RoundWindow, answer: Ack) -> None:
         """Note the rounds of a window."""
-        if any(not one.link for one in window.rounds[0]) and self.ps.server is not None:
+        if window.own_chunk(0) is not None and self.ps.server is not None:
             self.devices.add((self.ps.server, _DEVICE))
         for minibatches in window.rounds[: answer["rounds"]]:
-            self.replies.updated([one.chunk for one in minibatches])
+            self.replies.updated([minibatch.chunk for minibatch in minibatches])
         at_work = [number for number, team in teams.items() if self.teams.working.get(number) is team]
         self._updated(answer["progress"], at_work, answer["loss"], answer["rounds"], answer["first_ago_s"])
 
-    def _window_answer(
-        self, call: Any, here: int | None, teams: Mapping[int, Team], window: RoundWindow, due: float
-    ) -> Ack | None:
+    def _window_answer(self, call: Any, teams: Mapping[int, Team], window: RoundWindow, due: float) -> Ack | None:
         """The answer to a window; None if its process is lost, or was late and is killed.
 
         Parameters
         ----------
         call
             Reference to the answer.
-        here
-            The team of which the process is a worker, if there is one.
         teams
             The teams that train it.
         window
@@ -169,15 +168,19 @@ class Windows(Rounds):
             When it is due, by ``host.monotonic()`` [s].
         """
         deadline, last = due + self.clock.patience_s, due + max(window.limits) + SLOW_S
-        own = window.own_chunk(0)
-        while not host.ready([call], _LOOK_S)[0] and host.monotonic() < due:
-            if self.workers.has_answer and not self.ps.revoked:
-                self.ps.revoke()  # the others need not wait for a worker that takes no part any more
-        while (answer := self.replies.of(call, self.ps.server, deadline, PS if own is None else own)) is None:
+        chunk, colocated = window.own_chunk(0), self._colocated_team(teams)
+        about = PS if chunk is None else chunk
+        while (
+            answer := self.replies.of(call, self.ps.server, min(deadline, host.monotonic() + _LOOK_S), about)
+        ) is None:
             if not self.replies.timed_out:
                 return None
+            if self.workers.has_answer and not self.ps.revoked:
+                self.ps.revoke()  # the others need not wait for a worker that takes no part any more
+            if host.monotonic() < deadline:
+                continue
             # who is to leave has no time for a mini-batch that is late; who may stay waits for it
-            leaves = here is not None and self.ps.revoked and self._is_to_leave(here, teams[here])
+            leaves = colocated is not None and self.ps.revoked and self._is_to_leave(colocated, teams[colocated])
             kill = leaves or host.monotonic() > last
             self.ps.revoke(kill=kill)
             if kill:
@@ -200,16 +203,20 @@ class Windows(Rounds):
         TrainingError
             If it is not what comes of the first of its mini-batches.
         """
-        rounds, progress = answer["rounds"], list(self.teams.progress)
-        missing = {chunk for chunk, _ in answer["missing"]}
+        rounds, progress, missing = answer["rounds"], list(self.teams.progress), {*map(tuple, answer["missing"])}
         for minibatches in window.rounds[:rounds]:
-            for one in minibatches:
-                progress[one.chunk] += 1
-        told = answer["progress"]
+            for minibatch in minibatches:
+                progress[minibatch.chunk] += 1
         lacks = {
-            chunk: own - count for chunk, (own, count) in enumerate(zip(progress, told, strict=False)) if own != count
+            chunk: expected - told
+            for chunk, (expected, told) in enumerate(zip(progress, answer["progress"], strict=False))
+            if expected != told
         }
-        is_right = len(progress) == len(told) and lacks.keys() <= missing and {*lacks.values()} <= {1}
+        is_whole = len(progress) == len(answer["progress"]) and {*lacks.values()} <= {1}
+        is_of_window = missing <= {
+            (minibatch.chunk, minibatch.link) for minibatches in window.rounds for minibatch in minibatches
+        }
+        is_right = is_whole and is_of_window and lacks.keys() <= {chunk for chunk, _ in missing}
         if rounds > len(window.rounds) or answer["version"] != window.version + rounds or not is_right:
             raise TrainingError(
                 f"its parameter server tells of {rounds} of {len(window.rounds)} rounds, version "

@@ -215,6 +215,8 @@ class Agent:
                             child.give(connection, link)
                     except OSError:  # the parameter server has ended, or is not here
                         return {"computing": key}
+                    if link in self.cuts.get(job, ()):  # while it was made
+                        child.cut()
                 folder, limit_s = str(self.folder / job), further_s if child.calls else first_s
                 return child.ask(
                     "work", program, folder, window, child.device, is_new,

@@ -37,8 +37,8 @@ _DIGEST = 64
 _ORDER = struct.Struct("<qqq")
 """Number of the window, chunk and step; the chunk is -1 if the window is over."""
 
-_NEW_S = 10.0
-"""Longest wait for the rest of what a connection begins with [s]."""
+_CONNECT_S = 10.0
+"""Longest time in which a connection is made [s]."""
 
 
 class Order(NamedTuple):
@@ -96,7 +96,7 @@ def connected(number: int, address: str) -> socket.socket:
     """
     link = socket.socket(socket.AF_UNIX)
     try:
-        link.settimeout(_NEW_S)
+        link.settimeout(_CONNECT_S)
         link.connect(address)
         link.sendall(_NUMBER.pack(number))
         link.settimeout(None)
@@ -172,10 +172,10 @@ class ServerLink:
 
     def close(self) -> None:
         """Close it."""
-        _closed(self.link)
+        _shut(self.link)
 
 
-def _closed(link: socket.socket) -> None:
+def _shut(link: socket.socket) -> None:
     """Close a connection, also where processes that were forked from this one have it."""
     with suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
@@ -224,7 +224,7 @@ class WorkerLinks:
         self.listening, self.contribution_bytes, self.check = listening, contribution_bytes, check
         self.links: dict[int, socket.socket] = {}
         self._begun: dict[socket.socket, bytearray] = {}
-        self._closed: set[int] = set()
+        self._refused: set[int] = set()
 
     def keep(self, numbers: Collection[int]) -> None:
         """Close all others."""
@@ -233,25 +233,28 @@ class WorkerLinks:
 
     def close(self, number: int) -> None:
         """Close a connection, or refuse it when it comes."""
-        self._closed.add(number)
+        self._refused.add(number)
         if (link := self.links.pop(number, None)) is not None:
-            _closed(link)
+            _shut(link)
 
-    def connected(self, numbers: Collection[int], deadline: float) -> bool:
-        """Whether all of some numbers are connected, by a deadline of ``host.monotonic()`` [s]; what has come is."""
+    def has_all(self, numbers: Collection[int], deadline: float) -> bool:
+        """Take the connections that come, until all of some numbers are there, or a deadline [s]; whether they are.
+
+        `deadline`: by ``host.monotonic()``; one that has passed: those that have come are looked at.
+        """
         while not self.links.keys() >= set(numbers):
             left_s = deadline - host.monotonic()
             with selectors.DefaultSelector() as selector:
                 for link in (self.listening, *self._begun):
-                    selector.register(link, selectors.EVENT_READ)
-                ready = selector.select(max(left_s, 0.0))
-                for key, _ in ready:
-                    if key.fileobj is self.listening:
-                        self._begun[self.listening.accept()[0]] = bytearray()
-                    else:
-                        self._begin(key.fileobj)  # type: ignore[arg-type]
-                if not ready and left_s <= 0:
-                    return False
+                    selector.register(link, selectors.EVENT_READ, link)
+                events = selector.select(max(left_s, 0.0))
+            for key, _ in events:
+                if key.data is self.listening:
+                    self._begun[self.listening.accept()[0]] = bytearray()
+                else:
+                    self._begin(key.data)
+            if not events and left_s <= 0:
+                return False
         return True
 
     def _begin(self, link: socket.socket) -> None:
@@ -266,8 +269,8 @@ class WorkerLinks:
             return
         del self._begun[link]
         number = _NUMBER.unpack_from(content)[0] if piece else 0
-        if not piece or number in self._closed:
-            _closed(link)
+        if not piece or number in self._refused:
+            _shut(link)
             return
         self.check(content[_NUMBER.size :].decode("ascii", "replace").rstrip())
         self.links[number] = link
@@ -326,12 +329,13 @@ class WorkerLinks:
         with selectors.DefaultSelector() as selector:
             for number in numbers:
                 selector.register(self.links[number], selectors.EVENT_READ, number)
-            while rests and (left_s := deadline - host.monotonic()) > 0:
-                ready = selector.select(min(left_s, waits_s))
-                if not ready and waits_s < left_s:
+            reading = set(numbers)
+            while reading and (left_s := deadline - host.monotonic()) > 0:
+                events = selector.select(min(left_s, waits_s))
+                if not events and waits_s < left_s:
                     waits()
                     waits_s = math.inf
-                for key, _ in ready:
+                for key, _ in events:
                     number, link = key.data, self.links[key.data]
                     try:
                         n_bytes = link.recv_into(rests[number])
@@ -340,12 +344,8 @@ class WorkerLinks:
                     rests[number] = rests[number][n_bytes:]
                     if not n_bytes or not rests[number]:
                         selector.unregister(link)
-                    if not n_bytes:
-                        self.close(number)
-                        del memory[number]
-                    if not n_bytes or not rests[number]:
-                        del rests[number]
-        for number in rests:
+                        reading.remove(number)
+        for number in [number for number in numbers if rests[number]]:
             self.close(number)
             del memory[number]
         return memory

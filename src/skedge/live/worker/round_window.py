@@ -62,9 +62,13 @@ class RoundWindow:
     @property
     def links(self) -> frozenset[int]:
         """Numbers of the connections that it uses."""
-        return frozenset(one.link for minibatches in self.rounds for one in minibatches if one.link)
+        return frozenset(minibatch.link for minibatches in self.rounds for minibatch in minibatches if minibatch.link)
+
+    def chunks(self, link: int) -> list[int]:
+        """The chunks of the mini-batches of one connection, by its number, round by round."""
+        return [minibatch.chunk for minibatches in self.rounds for minibatch in minibatches if minibatch.link == link]
 
     def own_chunk(self, rounds: int) -> int | None:
         """The chunk that the process trains itself in the round after `rounds` others, or in the last one."""
         minibatches = self.rounds[min(rounds, len(self.rounds) - 1)]
-        return next((one.chunk for one in minibatches if not one.link), None)
+        return next((minibatch.chunk for minibatch in minibatches if not minibatch.link), None)

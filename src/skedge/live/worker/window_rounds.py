@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -115,11 +115,13 @@ class WindowRounds:
                 server.apply(server.version, brought)
                 clock.end("update")
                 first_at = first_at or clock.elapsed_s
-                losses.append(sum(one.loss for one in brought) / len(brought))
-                samples += sum(one.samples for one in brought)
+                losses.append(sum(contribution.loss for contribution in brought) / len(brought))
+                samples += sum(contribution.samples for contribution in brought)
             if len(brought) < len(minibatches):
-                came = {one.chunk for one in brought}
-                missing = [(one.chunk, one.link) for one in minibatches if one.chunk not in came]
+                came = {contribution.chunk for contribution in brought}
+                missing = [
+                    (minibatch.chunk, minibatch.link) for minibatch in minibatches if minibatch.chunk not in came
+                ]
                 break
         self.links.end(window.number, host.monotonic() + _LEAST_S)
         return {
@@ -140,42 +142,53 @@ class WindowRounds:
         rounds: int,
     ) -> list[Contribution]:
         """The contributions to a round that come in time, in the order of its mini-batches."""
-        deadline = host.monotonic() + window.patience_s
-        asked = [one for one in minibatches if one.link]
+        asked = {minibatch.link: minibatch for minibatch in minibatches if minibatch.link}
         if asked:
-            if not self.links.connected({one.link for one in asked}, 0.0):
-                teller.waits(rounds)
-                while not self.links.connected({one.link for one in asked}, min(deadline, host.monotonic() + _LOOK_S)):
-                    if host.monotonic() > deadline or self.client.revokes(window.number, 0.0):
-                        break
-                teller.computes(rounds)
-                deadline = host.monotonic() + window.patience_s
+            self._connect(window, asked.keys(), teller, rounds)
             clock.end("request")
-            self.shared = self.shared or SharedState(self.server.model, self.wire.state)
-            parameters = self.shared.write()
-            clock.end("PS serialize")
-            orders = {one.link: Order(window.number, one.chunk, one.step) for one in asked}
-            asked_links = [link for link, order in orders.items() if self.links.send(link, order, parameters, deadline)]
-            clock.end("broadcast")
+            deadline = host.monotonic() + window.patience_s
+            asked = self._sent(window.number, asked, deadline, clock)
         brought = dict[int, Contribution]()
-        for one in minibatches:
-            if not one.link:
+        for minibatch in minibatches:
+            if not minibatch.link:
                 self.colocated = self.colocated or ColocatedWorker(self.server)
-                source = self.source(one.chunk)
+                source = self.source(minibatch.chunk)
                 clock.end("request")
-                brought[one.chunk] = self.colocated.gradient(source, one.chunk, one.step, clock)
+                brought[minibatch.chunk] = self.colocated.gradient(source, minibatch.chunk, minibatch.step, clock)
                 clock.end("gradient copy")
         if asked:
             # who was sent its order last has as long as the others
             deadline = max(deadline, host.monotonic() + max(window.patience_s / 2, _LEAST_S))
-            contents = self.links.contributions(asked_links, deadline, _TELL_S, partial(teller.waits, rounds))
+            contents = self.links.contributions(asked, deadline, _TELL_S, partial(teller.waits, rounds))
             teller.computes(rounds)
             clock.end("barrier")
-            for one in asked:
-                if one.link in contents:
-                    brought[one.chunk] = self.wire.unpack(contents[one.link])
+            brought |= {asked[link].chunk: self.wire.unpack(content) for link, content in contents.items()}
             clock.end("PS deserialize")
-        return [brought[one.chunk] for one in minibatches if one.chunk in brought]
+        return [brought[minibatch.chunk] for minibatch in minibatches if minibatch.chunk in brought]
+
+    def _connect(self, window: RoundWindow, links: Collection[int], teller: _Teller, rounds: int) -> None:
+        """Wait for the connections of a round, until the window's patience ends or it is revoked."""
+        now = host.monotonic()
+        if self.links.has_all(links, now):
+            return
+        teller.waits(rounds)
+        deadline = now + window.patience_s
+        while not self.links.has_all(links, min(deadline, host.monotonic() + _LOOK_S)):
+            if host.monotonic() > deadline or self.client.revokes(window.number, 0.0):
+                break
+        teller.computes(rounds)
+
+    def _sent(
+        self, window: int, minibatches: Mapping[int, RoundMinibatch], deadline: float, clock: StageClock
+    ) -> dict[int, RoundMinibatch]:
+        """Send the orders of a window, by number of the connection; returns those that were sent whole."""
+        self.shared = self.shared or SharedState(self.server.model, self.wire.state)
+        parameters = self.shared.write()
+        clock.end("PS serialize")
+        orders = {link: Order(window, minibatch.chunk, minibatch.step) for link, minibatch in minibatches.items()}
+        sent = [link for link, order in orders.items() if self.links.send(link, order, parameters, deadline)]
+        clock.end("broadcast")
+        return {link: minibatches[link] for link in sent}
 
 
 class WorkerRounds:
