@@ -103,8 +103,11 @@ def test_a_job_waits_for_a_storage_that_is_away_and_its_status_says_so() -> None
 
 
 def test_a_plan_that_fails_is_shrunk_to_what_fails() -> None:
-    planted = PLANTED["a job is accepted before it is in the journal"]
-    plan = planted.plan(planted.seed)
+    """What was not flushed is lost with the power: it takes a fault."""
+    planted = PLANTED["commits of the journal are not flushed"]
+    seed = planted.found_with(MOST)
+    assert seed is not None
+    plan = planted.plan(seed)
     small = shrunk(plan, [planted.plant])
     assert planted.finds(small)
     assert 1 <= len(small.faults) < len(plan.faults)

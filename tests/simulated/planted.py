@@ -175,6 +175,6 @@ PLANTED = {
         frozenset({"I3", "I4"}), _around(JournalArchive, "add", _add), 83
     ),
     "commits of the journal are not flushed": Planted(
-        frozenset({"I1", "I6"}), _around(journal_tables, "_prepare", _prepare), 12
+        frozenset({"I1", "I6"}), _around(journal_tables, "_prepare", _prepare), 18
     ),
 }
