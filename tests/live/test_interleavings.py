@@ -17,6 +17,7 @@ from skedge.core.model.time import SECOND
 from skedge.live import host
 from skedge.live.coordinator.client import CoordinatorClient, CoordinatorLostError, LocalCoordinator
 from skedge.live.coordinator.coordinator import TrainingCoordinator
+from skedge.live.coordinator.instructions import Loaded
 from skedge.live.coordinator.messages import Assignment, Command, LastReport, UnattachedError
 from skedge.live.coordinator.report import Report
 from skedge.live.coordinator.teams import Team, Teams
@@ -119,7 +120,7 @@ def test_news_end_a_pause_while_a_trainer_tells_of_its_team(coordinator: Trainin
     telling, resumed = Gate(trainer.clock, "report"), Gate(trainer, "pause", lambda paused: not paused)
     resumed.opened.set()
     trainer.take(0)
-    tells = in_thread(trainer._next_teams)
+    tells = in_thread(lambda: trainer.perform(trainer.rounds.next_teams()))
     assert telling.reached.wait(LONG_S)
     news = in_thread(lambda: coordinator.news(FIRST, 0, 0, 0, 0.0))
     assert resumed.reached.wait(LONG_S)
@@ -318,6 +319,7 @@ def trainer_of(told: list[Report]) -> Trainer:
     trainer = Trainer(0, "j", OF, told.append, NONE, servers=("s",))
     trainer.put(3, Team(0, (0,), 1), order=1)
     trainer.teams.progress = [6, 0]
+    trainer.training.ps = Loaded(0, 6, [6, 0], "", trains=False)
     return trainer
 
 
@@ -326,12 +328,12 @@ def test_a_team_that_is_put_while_the_last_one_is_saved_is_not_dismissed() -> No
     told = list[Report]()
     trainer, both = trainer_of(told), Team(0, (0, 1), 2)
 
-    def save(*_: object) -> bool:
+    def save() -> list[int]:
         trainer.put(3, both, order=2)
-        return True
+        return [6, 0]
 
-    trainer.ps.save_or_load = save  # type: ignore[method-assign]
-    trainer._dismiss_finished()
+    trainer.ps.save = save  # type: ignore[method-assign]
+    trainer.perform(trainer.rounds.dismiss_finished())
     assert (told, trainer.teams.working, trainer.teams.reported) == ([], {3: both}, set())
 
 
@@ -349,10 +351,10 @@ def test_the_report_of_a_team_that_was_replaced_meanwhile_does_not_end_the_next(
 def test_a_team_is_finished_once_a_checkpoint_holds_all_its_mini_batches(held: list[int], *, dismissed: bool) -> None:
     told = list[Report]()
     trainer, loaded = trainer_of(told), list[int]()
-    trainer.ps.save = lambda: (trainer.ps.__setattr__("saved", held), True)[1]  # type: ignore[method-assign]
-    trainer.ps.load = lambda: (loaded.append(1), True)[1]  # type: ignore[method-assign]
-    assert trainer._dismiss_finished() == dismissed
-    assert ([report.what for report in told], loaded) == ((["finished"], []) if dismissed else ([], [1]))
+    trainer.ps.save = lambda: held  # type: ignore[method-assign]
+    trainer.ps.move = loaded.append  # type: ignore[method-assign, assignment]
+    assert trainer.perform(trainer.rounds.dismiss_finished()) == dismissed
+    assert ([report.what for report in told], loaded) == ((["finished"], []) if dismissed else ([], [0]))
 
 
 # -- results ---------------------------------------------------------------------------------------------------------
@@ -420,7 +422,7 @@ def test_a_full_object_store_costs_a_trainer_time_and_not_its_job(monkeypatch: p
         return b"reference"
 
     monkeypatch.setattr(host, "put", put)
-    monkeypatch.setattr(trainer.ps, "move", lambda _: False)
+    monkeypatch.setattr(trainer.ps, "move", lambda _: None)
     trainer.run()
     assert (told, trainer.ps.sent) == ([], b"reference")
     assert lines == ["a call cannot be made, and is tried again: ObjectStoreFullError: full"]

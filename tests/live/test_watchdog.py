@@ -159,7 +159,7 @@ def test_a_window_ends_after_its_mini_batch_when_the_team_is_to_leave(here: Mach
         freed_s = next(report.freed_s for report in reversed(of.reports) if report.what == "stopped")
         assert freed_s is not None
         assert freed_s < 0.2
-        progress, version = of.trainer.teams.progress[0], of.trainer.ps.version
+        progress, version = of.trainer.teams.progress[0], of.trainer.training.version
         assert progress == version, "a mini-batch an update"
         of.trainer.put(0, Team(0, (0,), 1))
         of.waits_until(lambda before=progress: of.trainer.teams.progress[0] > before + 100)
@@ -218,17 +218,17 @@ def test_a_late_worker_is_left_out_of_its_round_and_trains_on(here: Machine, mon
     of.trainer.clock.patience_s = 0.3
     monkeypatch.setattr(of.trainer.clock, "measure", lambda *_: None)  # it would set the patience anew
     ahead = list[int]()
-    updated = of.trainer._updated
+    updated = of.trainer.training.updated
     monkeypatch.setattr(
-        of.trainer,
-        "_updated",
-        lambda progress, *rest: (ahead.append(progress[0] - progress[1]), updated(progress, *rest)),
+        of.trainer.training,
+        "updated",
+        lambda progress, update: (ahead.append(progress[0] - progress[1]), updated(progress, update))[1],
     )
     of.runs()
     assert of.words() == ["finished", "result"]
     assert of.trainer.teams.progress == [12, 12]
     assert max(ahead) > 0, "the other worker did not wait for it"
-    assert not of.trainer.late
+    assert not of.trainer.training.late
 
 
 def test_a_first_mini_batch_may_take_longer_than_others(here: Machine) -> None:
@@ -292,7 +292,7 @@ def test_a_team_that_leaves_takes_its_late_mini_batch_along(here: Machine) -> No
     of.trainer.clock.patience_s = 0.2
     of.trainer.start()
     deadline = time.monotonic() + 30
-    while not of.trainer.late:
+    while not of.trainer.training.late:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     of.trainer.take(0)
@@ -300,7 +300,7 @@ def test_a_team_that_leaves_takes_its_late_mini_batch_along(here: Machine) -> No
     while here.agent.computing:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert not of.trainer.late
+    assert not of.trainer.training.late
     of.trainer.close()
     of.trainer.join(timeout=30)
 

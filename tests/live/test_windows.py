@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from skedge.core.errors import TrainingError
+from skedge.live.coordinator.round_clock import RoundClock
+from skedge.live.coordinator.rounds_state import RoundsState
 from skedge.live.coordinator.teams import Team, Teams
 from skedge.live.coordinator.windows import Windows
 from skedge.live.worker.framing import chunk_path
@@ -135,14 +137,6 @@ def test_a_window_ends_where_something_is_to_be_told_or_decided(
         of.progress[chunk] += 1
 
 
-class Answering(Windows):
-    """A trainer that is given the answers to its windows."""
-
-    def __init__(self) -> None:
-        none: Any = None
-        super().__init__(0, "j", Program("m:f", {}, 2, 3, 4), 0.0, list[Any]().append, ("s",), none, none, lambda: 0)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -160,13 +154,14 @@ class Answering(Windows):
 )
 def test_what_is_no_outcome_of_a_window_fails_the_job(wrong: dict[str, Any]) -> None:
     """The job's code runs in the process that answers."""
-    trainer, of = Answering(), window(5, (0, 2), (1, 0), (0, 3))
-    trainer.teams.progress = [2, 0]
+    program, of = Program("m:f", {}, 2, 3, 4), window(5, (0, 2), (1, 0), (0, 3))
+    windows = Windows(RoundsState(program, Teams(program), RoundClock(0.0)))
+    windows.training.teams.progress = [2, 0]
     right = {"rounds": 3, "version": 8, "progress": [4, 1], "missing": []}
-    trainer._check_window(right, of)
-    trainer._check_window({"rounds": 0, "version": 5, "progress": [2, 0], "missing": [(0, 0)]}, of)
+    windows._check_answer(right, of)
+    windows._check_answer({"rounds": 0, "version": 5, "progress": [2, 0], "missing": [(0, 0)]}, of)
     with pytest.raises(TrainingError, match="its parameter server tells of"):
-        trainer._check_window(right | wrong, of)
+        windows._check_answer(right | wrong, of)
 
 
 # -- what a process may tell -----------------------------------------------------------------------------------------

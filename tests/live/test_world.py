@@ -169,6 +169,11 @@ def test_a_lost_process_stands_in_the_jobs_log_with_its_server(monkeypatch: pyte
     assert lines == ["a process on m1 was lost: what it was asked for is done again"]
 
 
+def next_teams(trainer: Trainer) -> None:
+    """Have a trainer look which teams train next."""
+    trainer.perform(trainer.rounds.next_teams())
+
+
 def test_a_chunk_that_joins_a_job_behind_its_pace_does_not_train_faster_than_announced() -> None:
     """Slow rounds are made up for by those who trained in them; what is left then counts as late."""
     none: Any = None
@@ -177,13 +182,13 @@ def test_a_chunk_that_joins_a_job_behind_its_pace_does_not_train_faster_than_ann
     clock = trainer.clock
     trainer.serve_from(0)
     trainer.put(0, Team(0, (0,), 1))
-    trainer._next_teams()
+    next_teams(trainer)
     clock.due -= 3
     clock.keep()
-    trainer._next_teams()
+    next_teams(trainer)
     assert clock.due < time.monotonic() - 2, "nobody joined: it is made up for"
     trainer.put(1, Team(1, (1,), 1))
-    trainer._next_teams()
+    next_teams(trainer)
     assert clock.due == pytest.approx(time.monotonic(), abs=0.5)
     assert (clock.late_s, clock.behind_s) == (pytest.approx(2.9, abs=0.5), 0.0)
 
@@ -193,10 +198,10 @@ def test_a_team_is_delayed_from_the_event_that_gave_it_its_lanes_to_its_first_ro
     trainer = Trainer(0, "a", Program("m:f", {}, 1, 1, 60), none, none, pace=0.1, servers=("m0",))
     trainer.put(0, Team(0, (0,), 1), 2.0)
     trainer.serve_from(0)
-    trainer._next_teams()
-    assert trainer._fact("stopped", 0).late_s == pytest.approx(2.0, abs=0.5)
-    trainer._next_teams()
-    assert trainer._fact("stopped", 0).late_s == pytest.approx(0.0, abs=0.1), "it is counted once"
+    next_teams(trainer)
+    assert trainer.fact("stopped", 0).late_s == pytest.approx(2.0, abs=0.5)
+    next_teams(trainer)
+    assert trainer.fact("stopped", 0).late_s == pytest.approx(0.0, abs=0.1), "it is counted once"
 
 
 @pytest.mark.parametrize(("what", "late"), [("finished", 3.5), ("stopped", 3.5), ("measured", 0.5)])

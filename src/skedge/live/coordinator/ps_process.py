@@ -11,6 +11,7 @@ from skedge.live.worker.checkpoint import Life, OutlivedError, StorageAwayError,
 from skedge.live.worker.job_process import Ack
 from skedge.live.worker.round_window import RoundWindow
 
+from .instructions import Loaded
 from .replies import Replies
 from .round_clock import SLOW_S
 from .training_actors import TrainingActors
@@ -39,8 +40,6 @@ class PSProcess:
         Waits for the answers to calls.
     controllers
         Returns the number of controllers that the run had before this one.
-    adopt
-        Called with the progress of a checkpoint that was loaded.
     closed
         Set when the job's training ends: a checkpoint that cannot be written is then given up.
 
@@ -50,10 +49,8 @@ class PSProcess:
         The server that it is on; None if the job has no such process.
     life
         Of the last load: calls to a process that serves a job in another life have no effect.
-    saved
-        Mini-batches of each chunk in the last checkpoint that was written.
     state
-        Reference to the parameters of the current `version`; None after a window (:meth:`fetch`).
+        Reference to the current parameters; None after a window (:meth:`fetch`).
     windows
         Number of its last window.
     window, revoked
@@ -74,29 +71,31 @@ class PSProcess:
         engine: TrainingActors,
         replies: Replies,
         controllers: Callable[[], int],
-        adopt: Callable[[list[int]], None],
         closed: host.Event,
     ) -> None:
         self.job, self.engine, self.replies, self.controllers = job, engine, replies, controllers
-        self.adopt, self.closed = adopt, closed
+        self.closed = closed
         self.server: int | None = None
         self.actor: Any = None
         self.state: Any = None
         self.sent: Any = None
         self.window, self.windows, self.revoked = 0, 0, False
-        self.version = self.outlived = 0
-        self.life, self.saved = Life(), list[int]()
+        self.outlived = 0
+        self.life = Life()
         self.module, self.machine, self.address = "", "", ""
         self.applied = dict[str, Any]()
         self.saved_at = self.save_s = 0.0
 
-    def move(self, server: int) -> bool:
-        """Be on a server, with the newest checkpoint if it was not there; returns whether it is up."""
-        if self.server == server:
-            return True
-        self.give_up()
-        self.actor, self.server = self.engine.parameter_server(server), server
-        return self.load()
+    def move(self, server: int) -> Loaded | None:
+        """Load the newest checkpoint into a process on a server, the one there if it is there; None if it is lost."""
+        if self.server != server:
+            self.give_up()
+            self.actor, self.server = self.engine.parameter_server(server), server
+        try:
+            return self._load(server)
+        except host.CallError:
+            self.release()
+            raise
 
     def give_up(self) -> None:
         """Write a checkpoint and release the process."""
@@ -108,37 +107,32 @@ class PSProcess:
         """Release the process without a checkpoint."""
         if self.server is not None:
             self.engine.release(self.server, self.actor, self.life)
-            self.server = None
+            self.server, self.window = None, 0
 
-    def load(self) -> bool:
-        """Load the job's newest checkpoint and adopt its progress; returns success."""
+    def _load(self, server: int) -> Loaded | None:
         # a new life per load: what a process that was given up still writes counts as older
         self.life = self.engine.life(self.controllers())
         ack, self.state = host.call(self.actor, "load", self.job, self.sent, self.life, returns=2)
         start = host.monotonic()
         late_s = self.replies.blame.watch.prepare_s + SLOW_S
-        answer = self.replies.of(ack, self.server, start + late_s)
+        answer = self.replies.of(ack, server, start + late_s)
         if answer is None:
             if host.monotonic() - start > late_s:
                 host.kill(self.actor)  # it does not answer, and is started anew
             self.release()
-            return False
+            return None
         self.replies.gone = False
         self.replies.storage_answers()
         self.module, self.machine, self.address = answer["module"], answer["machine"], answer["address"]
-        self.adopt(answer["progress"])
-        self.version = answer["version"]
-        return True
+        return Loaded(server, answer["version"], answer["progress"], self.module, self.engine.trains(server))
 
-    def apply(self, gradients: list[Any], deadline: float) -> list[int] | None:
-        """Update once; returns the progress of all chunks then, or None if the process is lost or late."""
-        ack, state = host.call(self.actor, "apply", self.job, self.life, self.version, *gradients, returns=2)
-        answer = self.replies.of(ack, self.server, deadline)
-        if answer is None:
-            return None
-        self.version, self.state, self.applied = answer["version"], state, answer
-        progress: list[int] = answer["progress"]
-        return progress
+    def apply(self, version: int, gradients: list[Any], deadline: float) -> Ack | None:
+        """Update parameters of a version once; returns the facts about it, or None if the process is lost or late."""
+        ack, state = host.call(self.actor, "apply", self.job, self.life, version, *gradients, returns=2)
+        answer: Ack | None = self.replies.of(ack, self.server, deadline)
+        if answer is not None:
+            self.state, self.applied = state, answer
+        return answer
 
     def train(self, window: RoundWindow) -> Any:
         """Have it train a window, whose number is the next one; returns the reference to the answer."""
@@ -156,27 +150,21 @@ class PSProcess:
     def trained(self, answer: Ack) -> None:
         """Note the answer to a window."""
         if answer["rounds"]:
-            self.version, self.state, self.applied = answer["version"], None, answer
+            self.state, self.applied = None, answer
 
-    def fetch(self) -> bool:
-        """Have a reference to the current parameters; False if the process is lost."""
+    def fetch(self, version: int) -> bool:
+        """Have a reference to the current parameters, of this version; False if the process is lost."""
         if self.state is None:
-            ack, state = host.call(self.actor, "state", self.job, self.life, self.version, returns=2)
+            ack, state = host.call(self.actor, "state", self.job, self.life, version, returns=2)
             if self.replies.of(ack, self.server) is None:
                 return False
             self.state = state
         return True
 
-    def save_or_load(self, progress: list[int]) -> bool:
-        """Write a checkpoint that must not be missed; whether it is there and holds this progress."""
-        if self.save() and self.saved == progress:
-            return True
-        if not self.closed.is_set():
-            self.load()
-        return False
+    def save(self) -> list[int] | None:
+        """Write a checkpoint, waiting while the storage is full or away.
 
-    def save(self) -> bool:
-        """Write a checkpoint, waiting while the storage is full or away; False if the process is lost, or at the end.
+        Returns the progress in it; None if the process is lost, or at the end.
 
         Raises
         ------
@@ -196,39 +184,40 @@ class PSProcess:
                 if tries > _TRIES:
                     raise
             self.closed.wait(_AGAIN_S)
-        return False
+        return None
 
-    def save_sometimes(self) -> None:
-        """Write a checkpoint from time to time; one that cannot be written now is left out."""
+    def save_sometimes(self) -> bool:
+        """Write a checkpoint from time to time; one that cannot be written now is left out. False if it is lost."""
         apart_s = min(max(_CHECKPOINT_S, _CALLS_APART * self.save_s), _LONGEST_S)
         if self.server is None or host.monotonic() - self.saved_at <= apart_s:
-            return
+            return True
         try:
-            saved = self._saved()
+            return self._saved() is not None
         except UnwrittenError as error:
             self.replies.line(f"{error}; it is trained on without")
-            return
-        if not saved:
-            self.load()
+            return True
 
     def losses(self) -> Any:
         """Losses of all updates; None if the process is lost."""
         return self.replies.of(host.call(self.actor, "losses", self.job, self.life), self.server)
 
-    def _saved(self) -> bool:
-        """Have a checkpoint written; False if the process is lost, or the job was loaded in a later life elsewhere."""
+    def _saved(self) -> list[int] | None:
+        """Have a checkpoint written; returns the progress in it.
+
+        None if the process is lost, or the job was loaded in a later life elsewhere.
+        """
         # noted before the call: a disk that fails is not asked again at once
         self.saved_at = start = host.monotonic()
         try:
-            saved = self.replies.of(host.call(self.actor, "save", self.job, self.life), self.server)
+            saved: list[int] | None = self.replies.of(host.call(self.actor, "save", self.job, self.life), self.server)
         except OutlivedError as error:
             self.outlived += 1
             if self.outlived > _TRIES:
                 raise
             self.replies.line(f"{error}; the job is loaded from that")
-            return False
+            return None
         if saved is None:
-            return False
-        self.outlived, self.saved, self.save_s = 0, saved, host.monotonic() - start
+            return None
+        self.outlived, self.save_s = 0, host.monotonic() - start
         self.replies.storage_answers()
-        return True
+        return saved

@@ -29,7 +29,7 @@ longest call. So the stages of a round add up to the time from its start to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,9 +37,8 @@ from skedge.live import host
 from skedge.live.worker.job_process import Ack
 from skedge.live.worker.program import Program
 
-from .replies import MinibatchCall
+from .instructions import Ask, AwaitWindow, Begin, Collect, Instruction, Missing, Save, SaveSometimes, Updated
 from .report import Report
-from .teams import Team
 from .trainer import Trainer
 from .training_actors import TrainingActors
 
@@ -182,11 +181,11 @@ class TimedTrainer(Trainer):
     ) -> None:
         super().__init__(0, name, program, self._journaled(tell), processes, servers=servers)
         self.note = self._journaled(self.note)
-        self.rounds, self.timed = rounds, list[TimedRound]()
+        self.n_rounds, self.timed = rounds, list[TimedRound]()
         self._answers = list[Ack]()
         self._last_window: Ack | None = None
-        self._began = self._asked_at = self._answered_at = self._updated_at = self._ended_at = self._left_at = 0.0
-        self._journal_s = 0.0
+        self._began = self._asked_at = self._answered_at = self._updated_at = 0.0
+        self._checkpoint_s = self._journal_s = 0.0
 
     def _journaled(self, report: Callable[[Any], None]) -> Callable[[Any], None]:
         def timed(message: Any) -> None:
@@ -196,66 +195,51 @@ class TimedTrainer(Trainer):
 
         return timed
 
-    def _step(self, teams: dict[int, Team]) -> None:
-        now = host.monotonic()
-        self._note_round(now)
-        self._answers.clear()
-        self._last_window = None
-        self._updated_at = self._journal_s = 0.0
-        self._began = self._ended_at = now
-        super()._step(teams)
-        self._left_at = host.monotonic()
+    def do(self, step: Instruction) -> Any:
+        """Do what an instruction says, and note when that was."""
+        start = host.monotonic()
+        if isinstance(step, Begin):
+            self._note_round(start)
+            self._answers.clear()
+            self._last_window = None
+            self._began, self._updated_at, self._checkpoint_s, self._journal_s = start, 0.0, 0.0, 0.0
+        outcome = super().do(step)
+        end = host.monotonic()
+        match step:
+            case Ask():
+                self._asked_at = end
+            case Collect():
+                self._answered_at = end
+                if not isinstance(outcome, Missing):
+                    self._answers.append(outcome)
+            case Updated():
+                self._updated_at = start
+            case AwaitWindow() if not isinstance(outcome, Missing) and outcome["rounds"]:
+                self._last_window = outcome
+            case Save() | SaveSometimes():
+                self._checkpoint_s += end - start
+        return outcome
 
     def _note_round(self, now: float) -> None:
         """Note the round before, if every worker has contributed to it, or the rounds of the window before."""
         if (window := self._last_window) is not None:
             whole_s, number = now - self._began, window["rounds"]
-            stage_s = window_stage_times(
-                window, self.workers.facts, (whole_s, self._left_at - self._ended_at, self._journal_s)
-            )
+            spans = whole_s, self._checkpoint_s, self._journal_s
+            stage_s = window_stage_times(window, self.workers.facts, spans)
             self.timed += [TimedRound(whole_s / number, stage_s, window["samples"] // number)] * number
-            if len(self.timed) >= self.rounds:
+            if len(self.timed) >= self.n_rounds:
                 self.close()
             return
         if not self._updated_at or len(self._answers) < self.program.chunks:
             return
-        spans = RoundSpans(
+        round_spans = RoundSpans(
             self._answered_at - self._asked_at,
             self._updated_at - self._answered_at,
-            self._left_at - self._ended_at,
+            self._checkpoint_s,
             self._journal_s,
             now - self._began,
         )
-        stages = stage_times(spans, self._answers, self.ps.applied)
-        self.timed.append(TimedRound(spans.whole, stages, sum(answer["samples"] for answer in self._answers)))
-        if len(self.timed) == self.rounds:
+        stages = stage_times(round_spans, self._answers, self.ps.applied)
+        self.timed.append(TimedRound(round_spans.whole, stages, sum(answer["samples"] for answer in self._answers)))
+        if len(self.timed) == self.n_rounds:
             self.close()
-
-    def _round(self, teams: dict[int, Team]) -> None:
-        super()._round(teams)
-        self._ended_at = host.monotonic()
-
-    def _train_window(self, teams: Mapping[int, Team]) -> None:
-        version = self.ps.version
-        super()._train_window(teams)
-        self._ended_at = host.monotonic()
-        if self.ps.version > version:
-            self._last_window = self.ps.applied
-
-    def _ask(self, teams: dict[int, Team]) -> list[MinibatchCall]:
-        calls = super()._ask(teams)
-        self._asked_at = host.monotonic()
-        return calls
-
-    def _answer(self, call: MinibatchCall, deadline: float) -> Any:
-        answer = super()._answer(call, deadline)
-        self._answered_at = host.monotonic()
-        if answer is not None:
-            self._answers.append(answer)
-        return answer
-
-    def _updated(
-        self, progress: list[int], teams: Iterable[int], loss: float, updates: int = 1, first_ago_s: float = 0.0
-    ) -> None:
-        self._updated_at = host.monotonic()
-        super()._updated(progress, teams, loss, updates, first_ago_s)

@@ -10,10 +10,12 @@ from typing import Any
 from skedge.live import host
 from skedge.live.worker.checkpoint import Life
 from skedge.live.worker.job_process import Ack
-from skedge.live.worker.round_window import RoundWindow
+from skedge.live.worker.round_window import RoundMinibatch, RoundWindow
 
+from .instructions import StartWindow
 from .ps_process import PSProcess
 from .replies import MinibatchCall, Replies
+from .teams import PlannedMinibatch
 from .training_actors import TrainingActors
 
 _ANSWER_S = 5.0
@@ -63,13 +65,19 @@ class WindowWorkers:
             self._machines[server] = machine
         return self._machines[server] == self.ps.machine
 
-    def link(self, team: int, worker: int, server: int) -> int:
-        """Number of the connection of a team's worker; a new one if there is none in this life of the server."""
+    def connected_rounds(self, step: StartWindow) -> tuple[tuple[RoundMinibatch, ...], ...]:
+        """The rounds of a window, each mini-batch with the connection of its worker; there are new ones if needed."""
         self._look_at_life()
-        key = team, worker, server
-        if key not in self._links:
-            self._links[key] = next(self._numbers)
-        return self._links[key]
+        return tuple(tuple(self._minibatch(planned, step) for planned in minibatches) for minibatches in step.rounds)
+
+    def _minibatch(self, planned: PlannedMinibatch, step: StartWindow) -> RoundMinibatch:
+        link = 0
+        if (planned.team, planned.worker) != (step.colocated, 0):
+            key = planned.team, planned.worker, step.teams[planned.team].server
+            if key not in self._links:
+                self._links[key] = next(self._numbers)
+            link = self._links[key]
+        return RoundMinibatch(planned.chunk, planned.step, link)
 
     def keep(self, links: Collection[int]) -> None:
         """Use no other connections any more: the parameter server closes them."""
