@@ -337,7 +337,22 @@ def test_a_late_entry_of_the_controller_before_ends_this_controller_only(tmp_pat
     last = SqlJournal(url, run_id="a")
     last.take(3, {"is": "Resumed"})
     with pytest.raises(StateError, match="another controller writes this run's journal"):
+        following.take(2, {"is": "Due"})
+
+
+def test_a_controller_that_finds_the_late_beginning_of_one_that_is_dead_may_begin_anew(tmp_path: Path) -> None:
+    """If that one lives after all, it ends at its next entry: one of two goes on."""
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    earlier = SqlJournal(url, {"id": "a"})
+    following = SqlJournal(url, run_id="a")
+    earlier.take(1, {"is": "Resumed"})
+    with pytest.raises(LateEntryError, match="entry 0 of the journal was committed late"):
         following.take(2, {"is": "Resumed"})
+    anew = SqlJournal(url, run_id="a")
+    anew.take(3, {"is": "Resumed"})
+    with pytest.raises(StateError, match="another controller writes this run's journal"):
+        earlier.take(4, {"is": "Due"})
+    anew.take(5, {"is": "Due"})
 
 
 def hindering(monkeypatch: pytest.MonkeyPatch, error: Exception, *, after: bool) -> None:

@@ -137,6 +137,22 @@ def test_a_snapshot_that_cannot_be_used_is_set_aside_and_the_log_says_why(
         assert line.endswith("; the whole journal is taken in")
 
 
+def test_a_snapshot_that_is_overtaken_by_a_later_one_does_not_begin_at_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would have later inputs than it says, which were then taken in twice."""
+    lived(tmp_path)
+    path, overtaken = tmp_path / SNAPSHOT, journal_in(tmp_path)
+    overtaken.number -= 20
+    assert begin(overtaken)
+    latest = journal_in(tmp_path)
+    assert begin(latest)
+    save(Played(latest, tmp_path), path)
+    save(Played(overtaken, tmp_path, snapshot=path), path)
+    assert f"snapshot {path}: it has later entries than are taken in" in capsys.readouterr().err
+    assert answers(rebuilt(tmp_path, path)) == answers(rebuilt(tmp_path))
+
+
 def test_a_service_with_a_damaged_snapshot_takes_in_its_whole_journal(tmp_path: Path) -> None:
     path = saved(tmp_path)
     path.write_bytes(path.read_bytes()[:-9])

@@ -343,7 +343,7 @@ class SqlJournal(StoredEntries):
         except sql.exc.IntegrityError as error:
             present = self._present(entry.number)
             if not (is_retry and present[:1] == [entry]):
-                raise _overtaken(entry.number, present) from error
+                raise _overtaken(entry, present) from error
         except sql.exc.DBAPIError as error:
             reason = hindered(error)
             if not reason:
@@ -418,11 +418,21 @@ class SqlJournal(StoredEntries):
         self.engine.dispose()
 
 
-def _overtaken(number: int, present: list[Entry]) -> SkedgeError:
-    """The error of a controller that cannot write entry `number`, as another one has."""
-    if any(entry.kind == INPUT and entry.value()["is"] == _BEGINS for entry in present):
+def _overtaken(entry: Entry, present: list[Entry]) -> SkedgeError:
+    """The error of a controller that cannot write an entry, as another one has written of that number.
+
+    One that cannot even begin may begin anew: what another has begun with was perhaps committed late, after its death,
+    and if that one lives, it ends at its next entry.
+    """
+    if not _begins(entry) and any(map(_begins, present)):
         return StateError(_ANOTHER)
+    number = entry.number
     return LateEntryError(f"entry {number} of the journal was committed late, by the controller before; this one ends")
+
+
+def _begins(entry: Entry) -> bool:
+    """Whether a controller begins with this entry."""
+    return entry.kind == INPUT and bool(entry.value()["is"] == _BEGINS)
 
 
 def _unopened(url: str, error: Exception) -> SkedgeError:
