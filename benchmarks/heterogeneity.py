@@ -1,12 +1,16 @@
 """Accuracy over how unlike a job's chunks are: undisturbed, preempted, with a bounded lag, and on one lane.
 
     python benchmarks/heterogeneity.py [--seeds 10] [--sorted 0,0.25,0.5,0.75,1] [--epochs 10] [--figure FILE.svg]
+    python benchmarks/heterogeneity.py --local-steps 1,2,3,6 [--seeds 10] [--sorted 0,0.5,1]
     python benchmarks/heterogeneity.py --live [--seeds 10]
 
 Without --live no Ray is needed: the situations and their rounds are those of ``tests/live/test_heterogeneity.py``. A
 row for each situation and share of samples that are sorted by label (the others are anywhere), samples not shuffled,
 and one with the samples shuffled over the chunks where all are sorted: mean accuracy, its 95 % interval over the
 seeds, and the mean difference to *undisturbed*, seed by seed. `--figure` draws them.
+
+With --local-steps all chunks train together, undisturbed, and each worker trains so many mini-batches a round by
+itself; differences are to the first number.
 
 With --live the same jobs train on an embedded Ray cluster, all samples sorted by label: undisturbed, preempted, and
 preempted with ``max_lag: 1``, each with the order kept, and the first two with the samples shuffled (the default).
@@ -15,9 +19,11 @@ preempted with ``max_lag: 1``, each with the order kept, and the first two with 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +111,20 @@ def live(seeds: int) -> None:
         row(name, "shuffled" if shuffle else "100 % sorted", np.array(found[name, shuffle]), alone)
 
 
+def local(numbers: list[int], shares: list[float], seeds: int) -> None:
+    """Train with so many mini-batches a round by each worker, and print the accuracies."""
+    for shuffle, share in [*((False, share) for share in shares), (True, 1.0)]:
+        alone: Floats | None = None
+        for h in numbers:
+            programs = [
+                replace(by.program(seed, shuffle=shuffle, mixed=1 - share), local_steps=h) for seed in range(seeds)
+            ]
+            n_rounds = by.EPOCHS * math.ceil(by.MINIBATCHES / h)
+            found = np.array([by.accuracy(of, [range(by.CHUNKS)] * n_rounds) for of in programs])
+            alone = found if alone is None else alone
+            row(f"H = {h}", "shuffled" if shuffle else f"{100 * share:g} % sorted", found, alone)
+
+
 def main() -> None:
     """Train, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -112,12 +132,16 @@ def main() -> None:
     parser.add_argument("--sorted", default="0,0.25,0.5,0.75,1")
     parser.add_argument("--epochs", type=int, default=by.EPOCHS)
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--local-steps", metavar="H,H,...")
     parser.add_argument("--live", action="store_true")
     given = parser.parse_args()
     if given.live:
         live(given.seeds)
         return
     by.EPOCHS, shares = given.epochs, [float(share) for share in given.sorted.split(",")]
+    if given.local_steps:
+        local([int(h) for h in given.local_steps.split(",")], shares, given.seeds)
+        return
     lines = {name: list[Estimate]() for name in by.SITUATIONS}
     print(f"{'':12}  {'':15}  {'accuracy':22}  {'less undisturbed':>24}")
     for shuffle, share in [*((False, share) for share in shares), (True, 1.0)]:

@@ -144,10 +144,10 @@ def test_nobody_listens_any_more() -> None:
 # -- whole rounds ----------------------------------------------------------------------------------------------------
 
 
-def trained(folder: Path, monkeypatch: pytest.MonkeyPatch, way: str, width: int) -> list[Any]:
+def trained(folder: Path, monkeypatch: pytest.MonkeyPatch, way: str, width: int, local_steps: int = 1) -> list[Any]:
     """Losses and parameters of a job of three chunks, whose rounds are trained in one of the ways."""
     folder.mkdir()
-    program = Program("unruly:job", {}, 3, 4, 4)
+    program = Program("unruly:job", {}, 3, 4, 4, local_steps=local_steps)
     results, reports = list[Any](), list[Report]()
     with machine(folder, monkeypatch, WatchdogLimits(), way) as here:
         monkeypatch.setattr(here, "outcome", lambda _, losses, state, *__: results.extend((losses, state)) or {})
@@ -167,15 +167,16 @@ def trained(folder: Path, monkeypatch: pytest.MonkeyPatch, way: str, width: int)
     return results
 
 
-@pytest.mark.parametrize("width", [2, 3])
-def test_rounds_of_several_workers_make_the_same_bits_in_windows_as_by_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+@pytest.mark.parametrize(("width", "local_steps"), [(2, 1), (3, 1), (1, 3), (2, 3), (3, 3)])
+def test_rounds_make_the_same_bits_in_windows_as_by_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int, local_steps: int
 ) -> None:
-    by_calls = trained(tmp_path / "calls", monkeypatch, "calls", width)
+    """An epoch has four mini-batches: rounds of three and of one."""
+    by_calls = trained(tmp_path / "calls", monkeypatch, "calls", width, local_steps)
     monkeypatch.undo()
-    assert len(by_calls[0]) == 3 * 16 // width
+    assert len(by_calls[0]) == 3 * (16 if local_steps == 1 else 8) // width
     for way in ("windows", "links"):
-        results = trained(tmp_path / way, monkeypatch, way, width)
+        results = trained(tmp_path / way, monkeypatch, way, width, local_steps)
         monkeypatch.undo()
         assert results == by_calls, way
 

@@ -28,7 +28,8 @@ from skedge.live.worker.round_window import RoundMinibatch, RoundWindow
 PROGRAM = Program("m:f", {}, 2, 1, 2)
 """Two chunks of two mini-batches."""
 
-WHOLE = [2, 2]
+LOCAL = Program("m:f", {}, 2, 1, 3, local_steps=2)
+"""Two chunks of three mini-batches, of which workers train two in a round by themselves."""
 
 FACTS = {"module": "", "loss": 1.0, "device": "cpu"}
 
@@ -52,11 +53,11 @@ class Case:
         How many outcomes each choice had.
     """
 
-    def __init__(self, choices: list[int], *, windows: bool) -> None:
+    def __init__(self, choices: list[int], program: Program, *, windows: bool) -> None:
         self.choices, self.offered, self.connects = choices, list[int](), windows
         self.now = 1.0
-        self.teams, self.clock = Teams(PROGRAM), RoundClock(0.0)
-        self.training = RoundsState(PROGRAM, self.teams, self.clock)
+        self.program, self.teams, self.clock = program, Teams(program), RoundClock(0.0)
+        self.training = RoundsState(program, self.teams, self.clock)
         self.place: int | None = 0
         self.changes, self.closed, self.revoked = 0, False, False
         self.memory: MinibatchLedger | None = None
@@ -167,13 +168,13 @@ class Case:
         """What is finished is on the disk, and who has stopped computes nothing."""
         self.told.append((step.what, step.team))
         if step.what == "finished":
-            assert self.disk[step.team] == WHOLE[step.team]
+            assert self.disk[step.team] == self.program.steps
         assert not [call for call in self.outstanding.values() if call.team == step.team]
 
     def MeasureResult(self, _: do.MeasureResult) -> None:
         """All is trained."""
         assert self.memory is not None
-        assert self.memory.progress == WHOLE
+        assert self.memory.progress == [self.program.steps] * 2
         self.memory, self.closed = None, True
 
     def Load(self, step: do.Load) -> Loaded | None:
@@ -182,7 +183,7 @@ class Case:
         self.memory = None
         if self.choose(2):
             return None
-        self.memory = MinibatchLedger(PROGRAM)
+        self.memory = MinibatchLedger(self.program)
         self.memory.progress, self.memory.version = list(self.disk), sum(self.disk)
         return Loaded(step.server, self.memory.version, list(self.disk), "", trains=True)
 
@@ -280,7 +281,15 @@ class Case:
         assert not self.teams.leaving
         assert self.place == (self.training.ps and self.training.ps.server)
         rounds = tuple(
-            tuple(RoundMinibatch(p.chunk, p.step, 0 if p.team == step.colocated else p.team + 1) for p in minibatches)
+            tuple(
+                RoundMinibatch(
+                    p.chunk,
+                    p.step,
+                    0 if p.team == step.colocated else p.team + 1,
+                    self.program.local_minibatches(p.step),
+                )
+                for p in minibatches
+            )
             for minibatches in step.rounds
         )
         self.revoked, self.window = False, RoundWindow(1, self.training.version, rounds)
@@ -337,12 +346,12 @@ class Case:
         return heard
 
 
-def cases(most: int, *, windows: bool) -> Iterator[Case]:
+def cases(most: int, program: Program, *, windows: bool) -> Iterator[Case]:
     """All cases with at most so many choices that are not the usual one; each has been run."""
     todo = [list[int]()]
     while todo:
         choices = todo.pop()
-        yield (case := Case(choices, windows=windows))
+        yield (case := Case(choices, program, windows=windows))
         if sum(map(bool, choices)) < most:
             todo += [
                 [*choices, *[0] * (place - len(choices)), outcome]
@@ -357,7 +366,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.run()
 
 
-def run_all(most: int, monkeypatch: pytest.MonkeyPatch, *, windows: bool) -> int:
+def run_all(most: int, monkeypatch: pytest.MonkeyPatch, program: Program = PROGRAM, *, windows: bool) -> int:
     """Run all cases; returns their number.
 
     Raises
@@ -366,7 +375,7 @@ def run_all(most: int, monkeypatch: pytest.MonkeyPatch, *, windows: bool) -> int
         With the choices of a case that is wrong.
     """
     n_cases = 0
-    for case in cases(most, windows=windows):
+    for case in cases(most, program, windows=windows):
         n_cases += 1
         try:
             run(case, monkeypatch)
@@ -375,9 +384,12 @@ def run_all(most: int, monkeypatch: pytest.MonkeyPatch, *, windows: bool) -> int
     return n_cases
 
 
+@pytest.mark.parametrize("program", [PROGRAM, LOCAL], ids=["one", "local"])
 @pytest.mark.parametrize("windows", [False, True], ids=["calls", "windows"])
-def test_every_case_trains_each_mini_batch_once_and_ends(monkeypatch: pytest.MonkeyPatch, *, windows: bool) -> None:
-    assert run_all(2, monkeypatch, windows=windows) > 1000
+def test_every_case_trains_each_mini_batch_once_and_ends(
+    monkeypatch: pytest.MonkeyPatch, program: Program, *, windows: bool
+) -> None:
+    assert run_all(2, monkeypatch, program, windows=windows) > 1000
 
 
 @pytest.mark.thorough

@@ -141,7 +141,7 @@ def test_a_late_mini_batch_is_waited_for_and_not_asked_for_again(
     monkeypatch.setattr(here.agent, "gradient", slow)
     of = Trained(here, "", epochs=1)
     of.trainer.clock.patience_s = 0.2
-    monkeypatch.setattr(of.trainer.clock, "measure", lambda _: None)  # it would set the patience anew
+    monkeypatch.setattr(of.trainer.clock, "measure", lambda *_: None)  # it would set the patience anew
     of.runs()
     assert of.words() == ["finished", "result"]
     assert asked == [0, 1, 2, 3]

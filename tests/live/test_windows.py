@@ -7,6 +7,7 @@ import pickle
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -94,10 +95,18 @@ def test_a_revocation_that_comes_before_its_window_is_kept_and_ends_no_other() -
 
 
 def test_rounds_are_kept_apart_as_announced() -> None:
-    paced = RoundWindow(1, 0, (), pace_s=0.5, due_s=0.2)
+    paced = replace(window(0, (0, 0), (0, 1), (0, 2)), pace_s=0.5, due_s=0.2)
     assert paced.wait_s(1, 0.05) == pytest.approx(0.15)
     assert paced.wait_s(3, 0.25) == pytest.approx(0.95)
     assert paced.wait_s(1, 9.0) == 0.0
+
+
+def test_rounds_of_several_mini_batches_are_kept_apart_by_each_of_them() -> None:
+    """One that is trained alone at the same time costs nothing."""
+    rounds = ((RoundMinibatch(0, 0, length=3), RoundMinibatch(1, 1)), (RoundMinibatch(0, 3, length=2),))
+    paced = RoundWindow(1, 0, rounds, pace_s=0.5, due_s=1.4)
+    assert [paced.length(n) for n in range(3)] == [0, 3, 5]
+    assert (paced.wait_s(1, 1.0), paced.wait_s(2, 1.0)) == (pytest.approx(0.4), pytest.approx(1.4))
 
 
 # -- what the trainer plans ------------------------------------------------------------------------------------------

@@ -58,6 +58,22 @@ class Minibatch:
     step: int
 
 
+def steps_of(program: Program, first: int) -> range:
+    """The numbers of the mini-batches that a worker trains in the round that begins at a first one."""
+    return range(first, first + program.local_minibatches(first))
+
+
+def named(program: Program, chunk: int, first: int) -> list[str]:
+    """The same, as misdeeds name them."""
+    return [f"{chunk} {step}" for step in steps_of(program, first)]
+
+
+def longer(duration_s: tuple[float, float], times: int) -> tuple[float, float]:
+    """As long as so many of these, at least and at most [s]."""
+    least, most = duration_s
+    return least * times, most * times
+
+
 class HeldParameters(MinibatchLedger):
     """Parameters that are the list of the mini-batches that they hold, in the order in which they were counted."""
 
@@ -70,7 +86,7 @@ class HeldParameters(MinibatchLedger):
         new = self.new(version, brought)
         if new:
             self.count(new)
-            self.held.extend([one.chunk, one.step] for one in new)
+            self.held.extend([one.chunk, step] for one in new for step in steps_of(self.program, one.step))
 
     def dump(self) -> bytes:
         """The state as bytes."""
@@ -120,7 +136,11 @@ class SimulatedChild:
         if method in ("train", "work"):
             self._limits_s = [limit_s, *[rounds[1]] * min(rounds[0], 1000)]
         else:
-            self._works(method, effect, MINIBATCH_S if method == "gradient" else OTHER_S, limit_s)
+            duration_s = OTHER_S
+            if method == "gradient":
+                program, _, _, step, *_ = given
+                duration_s = longer(MINIBATCH_S, unpickled(program).local_minibatches(step))
+            self._works(method, effect, duration_s, limit_s)
         facts, content = getattr(self, f"_{method}")(*given)
         if effect == "shape":
             content = padded(b'{"gradient": [1, 2, 3]}')
@@ -221,8 +241,8 @@ class SimulatedChild:
         brought = set[Minibatch]()
         for one in minibatches:
             if not one.link:
-                effect = self.misdeeds.effect(args, "gradient", [f"{one.chunk} {one.step}"])
-                self._works("train", effect, MINIBATCH_S, limit_s)
+                effect = self.misdeeds.effect(args, "gradient", named(loaded.program, one.chunk, one.step))
+                self._works("train", effect, longer(MINIBATCH_S, one.length), limit_s)
                 if effect == "shape":
                     raise JobError("a gradient does not fit the parameters")
                 if effect in WRONG:
@@ -247,9 +267,10 @@ class SimulatedChild:
             same(content["job"], job_of(loaded.program), "a gradient")
             same([content["chunk"], content["step"]], list(asked[number][:2]), "a gradient")
             brought.add(Minibatch(content["chunk"], content["step"]))
-        named = [Minibatch(m.chunk, m.step) for m in minibatches]
-        ordered = [minibatch for minibatch in named if minibatch in brought]
-        effect = self.misdeeds.effect(args, "apply", [f"{one.chunk} {one.step}" for one in ordered])
+        firsts = [Minibatch(m.chunk, m.step) for m in minibatches]
+        ordered = [minibatch for minibatch in firsts if minibatch in brought]
+        counted = [name for one in ordered for name in named(loaded.program, one.chunk, one.step)]
+        effect = self.misdeeds.effect(args, "apply", counted)
         if effect:
             self._works("train", effect, OTHER_S, limit_s)
         return ordered, WRONG.get(effect, {})
@@ -271,9 +292,10 @@ class SimulatedChild:
                     closed = False
                     break
                 continue
-            effect = self.misdeeds.effect(own.args, "gradient", [f"{chunk} {step}"])
+            effect = self.misdeeds.effect(own.args, "gradient", named(own, chunk, step))
             try:
-                self._works("work", effect, MINIBATCH_S, self._limits_s[min(rounds, 1)])
+                duration_s = longer(MINIBATCH_S, own.local_minibatches(step))
+                self._works("work", effect, duration_s, self._limits_s[min(rounds, 1)])
             except Exception:
                 link.close()
                 raise
@@ -296,12 +318,14 @@ class SimulatedChild:
         """What the job does in a call; empty if it behaves."""
         if method == "gradient":
             program, _, chunk, step, *_ = given
-            return self.misdeeds.effect(unpickled(program).args, method, [f"{chunk} {step}"])
+            own = unpickled(program)
+            return self.misdeeds.effect(own.args, method, named(own, chunk, step))
         if method in ("load", "contents", "accuracies"):
             return self.misdeeds.effect(unpickled(given[0]).args, method, [])
         if method == "apply":
-            brought = [f"{one.get('chunk')} {one.get('step')}" for one in map(json.loads, given[1])]
-            return self.misdeeds.effect(self._loaded.program.args, method, brought)
+            own, brought = self._loaded.program, list(map(json.loads, given[1]))
+            counted = [name for one in brought if "step" in one for name in named(own, one["chunk"], one["step"])]
+            return self.misdeeds.effect(own.args, method, counted)
         return "" if self.parameters is None else self.misdeeds.effect(self.parameters.program.args, method, [])
 
     def _checked(self, method: str, facts: Ack) -> Ack:

@@ -93,11 +93,18 @@ def plan_of(seed: int, kind: str | None = None, faults: Sequence[str] = ()) -> P
     random, setup = Random(f"{seed} plan"), setup_of(seed, kind)  # noqa: S311 - no secret
     misdeeds = Random(f"{seed} misdeeds")  # noqa: S311 - no secret
     specs = [setup.spec(random, number) for number in range(random.randint(2, 8))]
+    specs = [_with_local_steps(Random(f"{seed} {number} local"), spec) for number, spec in enumerate(specs)]  # noqa: S311
     jobs = tuple(misbehaving(misdeeds, spec) for spec in specs)
     cancelled = frozenset(number for number in range(len(jobs)) if random.random() < 0.15)
     drawn, head = tuple(_faults(random, random.choice((2, 5, 10, 20)), setup.victims(), faults)), head_plan_of(seed)
     policy, cordons = random.choice(setup.policies), random.choice((0, 0, 1))
     return Plan(seed, setup, policy, jobs, drawn + head.faults, cancelled, cordons, head)
+
+
+def _with_local_steps(random: Random, spec: dict[str, Any]) -> dict[str, Any]:
+    """Have the workers of one job of four train two or three mini-batches a round by themselves."""
+    train = spec["train"] | ({"local_steps": random.choice((2, 3))} if random.random() < 0.25 else {})
+    return spec | {"train": train}
 
 
 def _faults(random: Random, n: int, victims: Sequence[str], only: Sequence[str]) -> Iterator[Fault]:

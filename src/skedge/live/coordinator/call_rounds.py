@@ -51,7 +51,8 @@ class CallRounds:
             yield from training.load()
             return
         calls = yield from self._ask(teams)
-        deadline = started + clock.patience_s
+        n_each = max((training.program.local_minibatches(call.step) for call in calls), default=1)
+        deadline = started + clock.patience_s * n_each
         answers = dict[int, Any]()
         for call in calls:
             if (answer := (yield from self._collect(call, deadline))) is not None:
@@ -71,9 +72,9 @@ class CallRounds:
             clock.fail(took_s)  # it says nothing about how long rounds take
         elif training.late:
             clock.recovery_s += took_s
-        elif (mean := clock.measure(took_s)) is not None:
+        elif (mean := clock.measure(took_s / n_each, n_each)) is not None:
             yield TellRoundTime(mean)
-        yield KeepAnnouncedPace()
+        yield KeepAnnouncedPace(n_each)
 
     def end_late(self, team: int) -> Steps[None]:
         """End the late mini-batches of a team that leaves: its lanes are for others."""

@@ -90,7 +90,7 @@ class Tell(AtOnce):
 
 @dataclass(frozen=True)
 class TellRoundTime(AtOnce):
-    """Report the mean time of the last rounds [s]."""
+    """Report the mean time of the last mini-batches [s]."""
 
     round_s: float
 
@@ -101,9 +101,9 @@ class Begin(Instruction):
 
 @dataclass(frozen=True)
 class KeepAnnouncedPace(Instruction):
-    """Wait until this number of rounds have lasted as long as announced, each `pace_s` [s]; None: that of now."""
+    """Wait until so many mini-batches have lasted as long as announced, each `pace_s` [s]; None: that of now."""
 
-    rounds: int = 1
+    minibatches: int
     pace_s: float | None = None
 
 
@@ -198,7 +198,7 @@ class Disconnect(AtOnce):
 
 @dataclass(frozen=True)
 class Ask(Instruction):
-    """Have the agent of a team compute a mini-batch at a version. Told: a `MinibatchCall`."""
+    """Have the agent of a team train from a mini-batch on at a version. Told: a `MinibatchCall`."""
 
     number: int
     team: Team

@@ -194,10 +194,14 @@ class Replies:
         self.troubles = 0
         self.blame.updated(chunks)
 
-    def limits(self, chunk: int) -> tuple[float, float, float]:
-        """Longest time in which a process becomes ready, of its first mini-batch, and of a further one [s]."""
+    def limits(self, chunk: int, count: int = 1) -> tuple[float, float, float]:
+        """Longest time in which a process becomes ready, of its first mini-batch, and of a further one [s].
+
+        With `count`: of so many mini-batches, one after the other.
+        """
         watch = self.blame.watch
-        return watch.prepare_s, *watch.limits(self.usual_s, stalled=chunk in self.blame.stalls)
+        first_s, further_s = watch.limits(self.usual_s, stalled=chunk in self.blame.stalls)
+        return watch.prepare_s, first_s * count, further_s * count
 
     def of(self, ref: Any, server: int | None, deadline: float | None = None, about: int = PS) -> Any:
         """The answer to a call; None if its process is lost or late.

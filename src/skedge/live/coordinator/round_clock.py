@@ -95,7 +95,7 @@ class RoundClock:
     def measure(self, took_s: float, rounds: int = 1) -> float | None:
         """Update the mean time of a round, at least the announced one; returns it when it has changed by a fifth.
 
-        `took_s` is that of each of `rounds` [s].
+        `took_s` is that of each of `rounds` [s]. If workers train several mini-batches in a round, each counts as one.
 
         That is asked after 2, 4, 8, 16 rounds, and then every 20. The first round includes starting: it counts only
         while there is no other, and is not reported, as a decision would take the whole job to be as slow.

@@ -57,7 +57,7 @@ class Teams:
     """
 
     def __init__(self, program: Program) -> None:
-        self.steps, self.minibatches = program.steps, program.minibatches
+        self.program, self.steps, self.minibatches = program, program.steps, program.minibatches
         self.working: dict[int, Team] = {}
         self.held: dict[int, Team] = {}
         self.leaving: set[int] = set()
@@ -135,7 +135,7 @@ class Teams:
                 break
             rounds.append(minibatches)
             for planned in minibatches:
-                future.progress[planned.chunk] += 1
+                future.progress[planned.chunk] += self.program.local_minibatches(planned.step)
             is_reported = any(team.turns and future.mark(team) != marks[number] for number, team in teams.items())
             if is_reported or (watch and future.epochs() > epochs):
                 break

@@ -101,7 +101,7 @@ class Trainer(TrainerThread):
         super().__init__(job, name, program, pace, note or _unheard, servers)
         self.tell, self.processes = tell, processes
         self.ps = PSProcess(name, processes, self.replies, controllers, self.closed)
-        self.workers = WindowWorkers(name, processes, self.ps, self.replies)
+        self.workers = WindowWorkers(name, program, processes, self.ps, self.replies)
         self.training = RoundsState(program, self.teams, self.clock)
         self.rounds = Rounds(self.training)
         self.watched: list[tuple[int, Any]] = []
@@ -182,7 +182,7 @@ class Trainer(TrainerThread):
 
     @do.register
     def _(self, step: KeepAnnouncedPace) -> None:
-        self.clock.keep(step.rounds, step.pace_s)
+        self.clock.keep(step.minibatches, step.pace_s)
 
     @do.register
     def _(self, step: Say) -> None:
@@ -294,7 +294,8 @@ class Trainer(TrainerThread):
 
     @do.register
     def _(self, step: Ask) -> MinibatchCall:
-        agent, limits = self.processes.agents[step.team.server], self.replies.limits(step.chunk)
+        agent, count = self.processes.agents[step.team.server], self.program.local_minibatches(step.step)
+        limits = self.replies.limits(step.chunk, count)
         arguments = self.job_name, self.ps.sent, step.chunk, step.step, self.ps.state, limits
         ack, brought = host.call(agent, "gradient", *arguments, returns=2)
         return MinibatchCall(step.number, step.team.server, step.chunk, step.step, step.version, ack, brought)
@@ -328,9 +329,10 @@ class Trainer(TrainerThread):
     @do.register
     def _(self, step: StartWindow) -> RoundWindow:
         rounds, pace = self.workers.connected_rounds(step), self.clock.pace
-        _, first_s, further_s = self.replies.limits(rounds[0][0].chunk)
-        due_s = self.clock.due + pace - step.started
-        number, patience_s = self.ps.windows + 1, self.clock.patience_s
+        most = self.program.local_steps
+        _, first_s, further_s = self.replies.limits(rounds[0][0].chunk, most)
+        due_s = self.clock.due + pace * max(minibatch.length for minibatch in rounds[0]) - step.started
+        number, patience_s = self.ps.windows + 1, self.clock.patience_s * most
         window = RoundWindow(number, self.training.version, rounds, pace, due_s, (first_s, further_s), patience_s)
         self.workers.ask(window)
         self._window_call = self.ps.train(window)

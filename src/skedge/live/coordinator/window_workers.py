@@ -10,6 +10,7 @@ from typing import Any
 from skedge.live import host
 from skedge.live.worker.checkpoint import Life
 from skedge.live.worker.job_process import Ack
+from skedge.live.worker.program import Program
 from skedge.live.worker.round_window import RoundMinibatch, RoundWindow
 
 from .instructions import StartWindow
@@ -30,8 +31,8 @@ class WindowWorkers:
 
     Parameters
     ----------
-    job
-        The job's name.
+    job, program
+        The job's name, and what it trains.
     processes
         Has the agents.
     ps
@@ -47,8 +48,8 @@ class WindowWorkers:
         Those of the answers to the last window.
     """
 
-    def __init__(self, job: str, processes: TrainingActors, ps: PSProcess, replies: Replies) -> None:
-        self.job, self.processes, self.ps, self.replies = job, processes, ps, replies
+    def __init__(self, job: str, program: Program, processes: TrainingActors, ps: PSProcess, replies: Replies) -> None:
+        self.job, self.program, self.processes, self.ps, self.replies = job, program, processes, ps, replies
         self.calls: dict[int, MinibatchCall] = {}
         self.facts = list[Ack]()
         self._links: dict[tuple[int, int, int], int] = {}
@@ -77,7 +78,7 @@ class WindowWorkers:
             if key not in self._links:
                 self._links[key] = next(self._numbers)
             link = self._links[key]
-        return RoundMinibatch(planned.chunk, planned.step, link)
+        return RoundMinibatch(planned.chunk, planned.step, link, self.program.local_minibatches(planned.step))
 
     def keep(self, links: Collection[int]) -> None:
         """Use no other connections any more: the parameter server closes them."""
@@ -88,7 +89,7 @@ class WindowWorkers:
         self.keep(window.links)
         for (team, _, server), number in self._links.items():
             chunks = window.chunks(number)
-            link, limits = (number, self.ps.address), self.replies.limits(chunks[0])
+            link, limits = (number, self.ps.address), self.replies.limits(chunks[0], self.program.local_steps)
             arguments = self.job, self.ps.sent, window.number, link, len(chunks), limits
             call = host.call(self.processes.agents[server], "work", *arguments)
             self.calls[number] = MinibatchCall(team, server, chunks[0], -1, -1, call, link=link)

@@ -64,6 +64,11 @@ class Windows:
         connected: bool = yield Connect(apart)
         return connected
 
+    @property
+    def _patience_s(self) -> float:
+        """How long a round waits for a worker [s]."""
+        return self.training.clock.patience_s * self.training.program.local_steps
+
     def _colocated_team(self, teams: Mapping[int, Team]) -> int | None:
         """The team whose first worker is the parameter server's process; None if there is none."""
         ps = self.training.ps
@@ -76,11 +81,12 @@ class Windows:
         training, clock = self.training, self.training.clock
         if not training.is_undisturbed():
             return
-        started, patience_s, usual_s = host.monotonic(), clock.patience_s, clock.usual_s
-        n_rounds = min(max(int(_WINDOW_S / usual_s), 1), _MOST) if clock.round_s else 1
+        started, patience_s, usual_s = host.monotonic(), self._patience_s, clock.usual_s
+        round_s = usual_s * training.program.local_steps
+        n_rounds = min(max(int(_WINDOW_S / round_s), 1), _MOST) if clock.round_s else 1
         rounds = training.teams.ahead(teams, n_rounds, watch=training.program.watch)
         window: RoundWindow = yield StartWindow(rounds, teams, self._colocated_team(teams), started)
-        due = started + len(window.rounds) * usual_s + (patience_s if window.links else 0.0)
+        due = started + window.length(len(window.rounds)) * usual_s + (patience_s if window.links else 0.0)
         answer = yield from self._answer(teams, window, due)
         took_s = host.monotonic() - started
         missing = yield from self._hear_workers(teams, window, answer)
@@ -94,11 +100,12 @@ class Windows:
             yield from self._trained(teams, window, answer)
         elif training.is_undisturbed():
             yield Pause(_PAUSE_S)
+        length = window.length(n_trained)
         if missing:
-            clock.fail(max(took_s - max(n_trained - 1, 0) * usual_s, 0.0))
-        elif n_trained and (mean := clock.measure((host.monotonic() - started) / n_trained, n_trained)) is not None:
+            clock.fail(max(took_s - window.length(max(n_trained - 1, 0)) * usual_s, 0.0))
+        elif length and (mean := clock.measure((host.monotonic() - started) / length, length)) is not None:
             yield TellRoundTime(mean)
-        yield KeepAnnouncedPace(n_trained, window.pace_s)
+        yield KeepAnnouncedPace(length, window.pace_s)
 
     def _hear_workers(self, teams: Mapping[int, Team], window: RoundWindow, answer: Ack | None) -> Steps[list[int]]:
         """Hear how the workers' part of a window has ended; returns the chunks whose mini-batch has not come.
@@ -144,8 +151,7 @@ class Windows:
         due
             When it is due, by ``host.monotonic()`` [s].
         """
-        training = self.training
-        deadline, last = due + training.clock.patience_s, due + max(window.limits) + SLOW_S
+        deadline, last = due + self._patience_s, due + max(window.limits) + SLOW_S
         chunk, colocated = window.own_chunk(0), self._colocated_team(teams)
         about = PS if chunk is None else chunk
         while (answer := (yield AwaitWindow(about, min(deadline, host.monotonic() + _LOOK_S)))) is Missing.LATE:
@@ -159,7 +165,7 @@ class Windows:
             yield Revoke(kill=kill)
             if kill:
                 return None
-            deadline = host.monotonic() + training.clock.patience_s
+            deadline = host.monotonic() + self._patience_s
         if answer is Missing.LOST:
             return None
         self._check_answer(answer, window)
@@ -180,15 +186,17 @@ class Windows:
         """
         progress, missing = list(self.training.teams.progress), {*map(tuple, answer["missing"])}
         rounds: int = answer["rounds"]
+        last = dict[int, int]()
         for minibatches in window.rounds[:rounds]:
-            for minibatch in minibatches:
-                progress[minibatch.chunk] += 1
+            last = {minibatch.chunk: minibatch.length for minibatch in minibatches}
+            for chunk, count in last.items():
+                progress[chunk] += count
         lacks = {
             chunk: expected - told
             for chunk, (expected, told) in enumerate(zip(progress, answer["progress"], strict=False))
             if expected != told
         }
-        is_whole = len(progress) == len(answer["progress"]) and {*lacks.values()} <= {1}
+        is_whole = len(progress) == len(answer["progress"]) and lacks.items() <= last.items()
         is_of_window = missing <= {
             (minibatch.chunk, minibatch.link) for minibatches in window.rounds for minibatch in minibatches
         }

@@ -9,7 +9,7 @@ from .program import Program
 
 
 class Minibatch(Protocol):
-    """A mini-batch: its chunk, and its number in it, counted over all epochs from 0."""
+    """A mini-batch, or the first of those that a worker trains in a round."""
 
     @property
     def chunk(self) -> int:
@@ -17,7 +17,7 @@ class Minibatch(Protocol):
 
     @property
     def step(self) -> int:
-        """The number of the mini-batch."""
+        """The number of the mini-batch in its chunk, counted over all epochs from 0."""
 
 
 M = TypeVar("M", bound=Minibatch)
@@ -51,5 +51,5 @@ class MinibatchLedger:
     def count(self, new: Sequence[Minibatch]) -> None:
         """Count an update by these mini-batches."""
         for minibatch in new:
-            self.progress[minibatch.chunk] += 1
+            self.progress[minibatch.chunk] += self.program.local_minibatches(minibatch.step)
         self.version += 1

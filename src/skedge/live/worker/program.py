@@ -45,6 +45,8 @@ class Program:
     lr_by_batch
         Samples per round for which the optimizer's learning rate is given: in a round of n samples it is scaled by
         n / `lr_by_batch` (linear scaling, Goyal et al. 2017). None: the same rate in every round.
+    local_steps
+        Mini-batches that a worker trains by itself in a round, H (local SGD, Stich 2019); 1 is synchronous SGD.
     code
         The archive with the factory's module (:mod:`.code_archive`); empty: the module is installed.
     pip
@@ -62,6 +64,7 @@ class Program:
     watch: bool = False
     shuffle: bool = False
     lr_by_batch: int | None = None
+    local_steps: int = 1
     code: bytes = field(default=b"", repr=False)
     pip: tuple[str, ...] = ()
     connect: tuple[str, ...] = ()
@@ -70,6 +73,10 @@ class Program:
     def steps(self) -> int:
         """Mini-batches of one chunk over all epochs, E_j B_j."""
         return self.epochs * self.minibatches
+
+    def local_minibatches(self, step: int) -> int:
+        """Mini-batches of a chunk in the round that begins at `step`: `local_steps`, fewer at the end of an epoch."""
+        return min(self.local_steps, self.minibatches - step % self.minibatches)
 
     def make(self) -> Training:
         """Call the factory.
@@ -150,5 +157,6 @@ def program_of(
     shuffle = kind_of(cluster).shuffles(train.shuffle)
     return Program(
         train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle,
-        lr_by_batch=train.lr_by_batch, code=code, pip=tuple(train.pip), connect=tuple(train.connect),
+        lr_by_batch=train.lr_by_batch, local_steps=train.local_steps, code=code, pip=tuple(train.pip),
+        connect=tuple(train.connect),
     )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
 
@@ -15,11 +17,14 @@ class RoundMinibatch(NamedTuple):
         The chunk, and the number of its mini-batch, counted over all epochs from 0.
     link
         Number of the connection (:mod:`.links`) to the worker that computes it; 0: the parameter server's process does.
+    length
+        How many the worker trains from it on (:meth:`.program.Program.local_minibatches`).
     """
 
     chunk: int
     step: int
     link: int = 0
+    length: int = 1
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class RoundWindow:
     rounds
         The mini-batches of each round, which are computed at the same time; of at most one by the process itself.
     pace_s
-        Least time of a round [s].
+        Least time of a mini-batch [s].
     due_s
         When the first round is due to end, from the start of the window [s]; less than 0 if the job is behind.
     limits
@@ -57,7 +62,16 @@ class RoundWindow:
 
     def wait_s(self, rounds: int, after_s: float) -> float:
         """How long the next round waits, once `rounds` have been trained, `after_s` after the start [s]."""
-        return max(self.due_s + (rounds - 1) * self.pace_s - after_s, 0.0)
+        return max(self.due_s + (self.length(rounds) - self.length(1)) * self.pace_s - after_s, 0.0)
+
+    def length(self, rounds: int) -> int:
+        """Mini-batches, one after the other, of the first `rounds` rounds."""
+        return self._lengths[rounds]
+
+    @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        lengths = (max(minibatch.length for minibatch in minibatches) for minibatches in self.rounds)
+        return (0, *accumulate(lengths))
 
     @property
     def links(self) -> frozenset[int]:

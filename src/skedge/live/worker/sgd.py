@@ -3,7 +3,8 @@
 A worker computes gradients from the parameters of a version and one mini-batch of its chunk (:func:`gradient`). The
 parameter server averages the gradients of one round, updates once, and counts the mini-batches of each chunk in the
 same step (:class:`ParameterServer`). A chunk's progress and the parameters therefore always agree: a checkpoint holds
-both, and after any crash each chunk counts each epoch exactly once.
+both, and after any crash each chunk counts each epoch exactly once. With `local_steps` a worker trains several
+mini-batches by itself (:class:`LocalSGD`), and the server takes the mean of the workers' parameters.
 
 The result does not depend on which worker computes when: the mini-batches of a chunk and the random numbers of a
 forward pass are functions of (seed, chunk, step). With one worker, a preempted job ends with the same bits as an
@@ -15,6 +16,7 @@ from __future__ import annotations
 import io
 import math
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -132,7 +134,7 @@ def gradient(
     device: str = CPU,
     clock: StageClock | None = None,
 ) -> Contribution:
-    """Gradients of mini-batch `step` of a chunk at the parameters `state`.
+    """Gradients of mini-batch `step` of a chunk at the parameters `state`, or :func:`contribution`.
 
     What is returned is on the CPU; the device has then done its work.
 
@@ -162,7 +164,7 @@ def gradient(
     clock = clock or StageClock()
     model.load_state_dict(state)
     clock.end("deserialize")
-    return gradient_here(model, training, program, data, chunk, step, device, clock)
+    return contribution(model, training, program, data, chunk, step, device, clock)
 
 
 def gradient_here(
@@ -204,6 +206,83 @@ def gradient_here(
         )
     buffers = {name: b.detach().clone().cpu() for name, b in model.named_buffers()}
     return Contribution(chunk, step, gradients, buffers, value, samples)
+
+
+def contribution(
+    model: nn.Module,
+    training: Training,
+    program: Program,
+    data: Source,
+    chunk: int,
+    step: int,
+    device: str,
+    clock: StageClock,
+) -> Contribution:
+    """What a worker brings to a round, from the parameters and buffers that its model has.
+
+    Parameters
+    ----------
+    model, training, program, data, chunk, step, device, clock
+        As :func:`gradient_here` has them; with `local_steps` the parameters of the model are changed.
+    """
+    if program.local_steps == 1:
+        return gradient_here(model, training, program, data, chunk, step, device, clock)
+    return LocalSGD(model, training, program).train(data, chunk, step, device, clock)
+
+
+class LocalSGD:
+    """Trains several mini-batches of a chunk by itself (local SGD, Stich 2019, Algorithm 1).
+
+    The optimizer is the job's, and begins anew in each round: its state is not sent, so that a round depends on the
+    parameters, the chunk and the mini-batch alone. It is at the place of the job's schedule that the chunk has reached.
+    """
+
+    def __init__(self, model: nn.Module, training: Training, program: Program) -> None:
+        self.model, self.training, self.program = model, training, program
+        self.optimizer = training.optimizer(model.parameters())
+        self.scheduler = None if training.scheduler is None else training.scheduler(self.optimizer)
+
+    def train(self, data: Source, chunk: int, step: int, device: str, clock: StageClock) -> Contribution:
+        """The way that the parameters have gone over the mini-batches of a round, in the place of gradients.
+
+        Parameters
+        ----------
+        data, chunk, step, device, clock
+            As :func:`gradient_here` has them.
+        """
+        model, parts = self.model, list[Contribution]()
+        before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a schedule that is stepped before the optimizer
+            self._follow_schedule(step)
+        for number in range(step, step + self.program.local_minibatches(step)):
+            parts.append(gradient_here(model, self.training, self.program, data, chunk, number, device, clock))
+            if self.training.clip is not None:
+                self.training.clip(model)
+            update(self.optimizer, parts[-1].samples, self.program.lr_by_batch)
+            self._follow_schedule(1)
+            clock.end("compute")
+        with torch.no_grad():
+            ways = {name: (before[name] - parameter).cpu() for name, parameter in model.named_parameters()}
+        samples = sum(part.samples for part in parts)
+        loss = sum(part.loss * part.samples for part in parts) / samples
+        return Contribution(chunk, step, ways, parts[-1].buffers, loss, samples)
+
+    def _follow_schedule(self, steps: int) -> None:
+        if self.scheduler is not None:
+            for _ in range(steps):
+                self.scheduler.step()
+
+
+def update(optimizer: torch.optim.Optimizer, samples: int, lr_by_batch: int | None) -> None:
+    """Update by the gradients of a number of samples; the learning rate is scaled for this update only."""
+    groups = optimizer.param_groups
+    rates = [group["lr"] for group in groups] if lr_by_batch else []
+    for group, rate in zip(groups, rates, strict=False):
+        group["lr"] = rate * samples / (lr_by_batch or 1)
+    optimizer.step()
+    for group, rate in zip(groups, rates, strict=False):
+        group["lr"] = rate
 
 
 def _cut(data: Data, program: Program, chunk: int, step: int) -> tuple[Data, int]:
@@ -287,9 +366,12 @@ class ParameterServer(MinibatchLedger):
                 parameter.grad, *others = (c.gradients[name] * (c.samples / total) for c in brought)
                 for other in others:
                     parameter.grad += other
-        if self.training.clip is not None:
-            self.training.clip(self.model)
-        self._step(total)
+        if self.program.local_steps > 1:
+            self._go_along()
+        else:
+            if self.training.clip is not None:
+                self.training.clip(self.model)
+            update(self.optimizer, total, self.program.lr_by_batch)
         self.optimizer.zero_grad(set_to_none=True)  # now, so that the next gradients get their memory
         for name, buffer in self.model.named_buffers():
             if buffer.is_floating_point():
@@ -308,15 +390,12 @@ class ParameterServer(MinibatchLedger):
             for _ in range(steps):
                 self.scheduler.step()
 
-    def _step(self, samples: int) -> None:
-        """Update by a round of `samples` samples; the learning rate is scaled for this update only."""
-        groups, batch_size = self.optimizer.param_groups, self.program.lr_by_batch
-        rates = [group["lr"] for group in groups] if batch_size else []
-        for group, rate in zip(groups, rates, strict=False):
-            group["lr"] = rate * samples / (batch_size or 1)
-        self.optimizer.step()
-        for group, rate in zip(groups, rates, strict=False):
-            group["lr"] = rate
+    def _go_along(self) -> None:
+        """Go the mean of the ways that the workers have gone: their parameters' mean."""
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad)
 
     def dump(self) -> bytes:
         """The whole state of training as bytes."""
@@ -370,7 +449,7 @@ class ColocatedWorker:
     def __init__(self, server: ParameterServer) -> None:
         self.server, self.model = server, server.training.model()
         normalises = any(getattr(module, "max_norm", None) is not None for module in self.model.modules())
-        self.shares: bool | None = False if normalises else None
+        self.shares: bool | None = False if normalises or server.program.local_steps > 1 else None
 
     def gradient(self, source: Source, chunk: int, step: int, clock: StageClock) -> Contribution:
         """Gradients of a mini-batch at the server's parameters, as :func:`gradient` has them.
@@ -390,7 +469,7 @@ class ColocatedWorker:
         else:
             self.model.load_state_dict(server.model.state_dict())
         clock.end("deserialize")
-        computed = gradient_here(self.model, server.training, server.program, source, chunk, step, CPU, clock)
+        computed = contribution(self.model, server.training, server.program, source, chunk, step, CPU, clock)
         if is_first:
             pairs = zip(self.model.parameters(), server.model.parameters(), strict=True)
             self.shares = all(torch.equal(own, unchanged) for own, unchanged in pairs)

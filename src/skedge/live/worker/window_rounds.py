@@ -16,7 +16,7 @@ from .job_process import Ack
 from .links import Order, ServerLink, WorkerLinks
 from .program import Program
 from .round_window import RoundMinibatch, RoundWindow
-from .sgd import ColocatedWorker, Contribution, ParameterServer, Source, gradient_here
+from .sgd import ColocatedWorker, Contribution, ParameterServer, Source, contribution
 from .stage_clock import StageClock
 from .wire_format import WireFormat
 
@@ -240,7 +240,7 @@ class WorkerRounds:
             data = source(order.chunk)
             self.shared.read()
             clock.end("deserialize")
-            brought = gradient_here(
+            brought = contribution(
                 self.model, self.training, self.program, data, order.chunk, order.step, device, clock
             )
             self.content = self.wire.pack(brought, self.content)

@@ -1,0 +1,130 @@
+"""Local SGD: several mini-batches a round by each worker, and the mean of the workers' parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from sorted_jobs import sorted_digits
+from torch import nn
+
+from skedge.live.training import Data, State, Training
+from skedge.live.worker.chunk_data import ChunkData
+from skedge.live.worker.loader_batches import seed_all, seed_of
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer, gradient, minibatch
+
+torch.set_num_threads(1)
+CHUNKS, EPOCHS, MINIBATCHES, H = 2, 2, 5, 3
+
+
+def program(local_steps: int = H, factory: str = "test_local_steps:job", **args: object) -> Program:
+    return Program(factory, args, CHUNKS, EPOCHS, MINIBATCHES, 7, local_steps=local_steps)
+
+
+def job(momentum: float = 0.9, decays: bool = False, clips: bool = False) -> Training:
+    """Digits, with an optimizer that has a state, a learning rate that falls, and gradients that are clipped."""
+    made = sorted_digits(chunks=CHUNKS, seed=0, mixed=1.0)
+    return replace(
+        made,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=momentum),
+        scheduler=(lambda of: torch.optim.lr_scheduler.ExponentialLR(of, 0.9)) if decays else None,
+        clip=(lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.5)) if clips else None,
+    )
+
+
+def rounds_of(server: ParameterServer, together: Sequence[Sequence[int]]) -> None:
+    """Train the chunks of each round together, each from where it is."""
+    of, made = server.program, ChunkData(server.program)
+    model, data = made.training.model(), [made(chunk) for chunk in range(CHUNKS)]
+    for chunks in together:
+        state = server.state()
+        brought = [gradient(model, made.training, of, data[c], state, c, server.progress[c]) for c in chunks]
+        server.apply(server.version, brought)
+
+
+def by_hand(of: Program, lengths: Sequence[int]) -> State:
+    """Parameters after rounds of these lengths, in PyTorch alone: each worker trains, and the mean is taken."""
+    made = ChunkData(of)
+    data: list[Data] = [made(chunk) for chunk in range(CHUNKS)]
+    seed_all(seed_of(of.seed))
+    model, step = made.training.model(), 0
+    for length in lengths:
+        before, ends, weights = {k: v.clone() for k, v in model.state_dict().items()}, list[State](), list[int]()
+        for chunk in range(CHUNKS):
+            model.load_state_dict(before)
+            optimizer, samples = made.training.optimizer(model.parameters()), 0
+            for group in optimizer.param_groups:
+                group["lr"] *= 0.9**step if made.training.scheduler else 1.0
+            for number in range(step, step + length):
+                inputs, targets = minibatch(data[chunk], of, chunk, number)
+                optimizer.zero_grad()
+                model.train()
+                seed_all(seed_of(of.seed, chunk, number, 1))
+                made.training.loss(model(inputs), targets).backward()
+                if made.training.clip:
+                    made.training.clip(model)
+                optimizer.step()
+                for group in optimizer.param_groups:
+                    group["lr"] *= 0.9 if made.training.scheduler else 1.0
+                samples += len(targets)
+            ends.append({k: v.clone() for k, v in model.state_dict().items()})
+            weights.append(samples)
+        total = sum(weights)
+        mean = {k: sum(e[k] * (w / total) for e, w in zip(ends, weights, strict=True)) for k in before}
+        model.load_state_dict(mean)
+        step += length
+    return model.state_dict()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [{"momentum": 0.0}, {}, {"decays": True}, {"clips": True}],
+    ids=["plain", "momentum", "schedule", "clipped"],
+)
+def test_rounds_are_local_sgd_written_with_pytorch_alone(args: dict[str, object]) -> None:
+    """Five mini-batches an epoch, three a round: a round ends with the epoch."""
+    server = ParameterServer(program(**args))
+    rounds_of(server, [range(CHUNKS)] * 4)
+    assert (server.progress, server.version) == ([10, 10], 4)
+    for name, value in by_hand(server.program, [3, 2, 3, 2]).items():
+        assert torch.allclose(server.state()[name], value, atol=1e-6), name
+
+
+def test_with_one_mini_batch_a_round_and_no_momentum_it_is_synchronous_sgd() -> None:
+    """The mean of parameters that have each gone one step is a step by the mean of the gradients."""
+    servers = [
+        ParameterServer(replace(program(h, momentum=0.0), epochs=EPOCHS * MINIBATCHES, minibatches=1)) for h in (1, H)
+    ]
+    for server in servers:
+        rounds_of(server, [range(CHUNKS)] * 3)
+    one, local = servers
+    assert one.progress == local.progress == [3, 3]
+    for name, value in one.state().items():
+        assert torch.allclose(local.state()[name], value, atol=1e-6), name
+
+
+def test_a_round_does_not_depend_on_the_rounds_before_but_by_the_parameters() -> None:
+    """A preempted job ends with the bits of an undisturbed one."""
+    whole, stopped = ParameterServer(program(decays=True)), ParameterServer(program(decays=True))
+    rounds_of(whole, [[0], [1]] * 4)
+    rounds_of(stopped, [[0], [1]])
+    later = ParameterServer(program(decays=True))
+    later.restore(stopped.dump())
+    for chunk in (0, 1) * 3:
+        rounds_of(later, [[chunk]])
+    assert later.progress == whole.progress == [10, 10]
+    for name, value in whole.state().items():
+        assert torch.equal(later.state()[name], value), name
+
+
+def test_a_round_that_has_been_counted_is_not_counted_again() -> None:
+    server = ParameterServer(program())
+    made = ChunkData(server.program)
+    brought = gradient(made.training.model(), made.training, server.program, made(0), server.state(), 0, 0)
+    assert (server.apply(0, [brought]), server.progress) == (1, [3, 0])
+    before = server.state()
+    assert (server.apply(0, [brought]), server.apply(1, [brought]), server.progress) == (1, 1, [3, 0])
+    assert all(torch.equal(server.state()[name], value) for name, value in before.items())
