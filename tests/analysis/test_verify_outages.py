@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from builders.failing import broken, fail, failing, job
-from skedge.core.model.cluster import Physics, Server
-from skedge.core.model.scenario import Scenario
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
@@ -247,3 +247,21 @@ def test_a_ps_slot_of_an_absent_server_is_not_free(monkeypatch: pytest.MonkeyPat
     assert done.schedule.ps.select("server", "start").rows() == [("cloud", 5 * SECOND)]
     without = Schedule(**{**done.schedule.tables(), "outages": done.schedule.outages.clear()})
     assert "M35" in rules(replace(done, schedule=without))
+
+
+@pytest.mark.parametrize(("gap", "breaks"), [(0, False), (2 * SECOND, True)], ids=["goes on", "starts"])
+def test_live_a_team_that_was_in_training_goes_on_until_it_has_answered(gap: int, *, breaks: bool) -> None:
+    """Its chunks share the time until then, so that the second of them begins in the outage: M25 is of the first."""
+    cluster = Cluster([Server("e0", capacity={"worker:gpu": 1, "ps:cpu": 1})])
+    table, listed = job_table([Job("a", 0.0, 1, 2, 1, 10.0)])
+    done = run(Scenario(cluster, Jobs(table, cluster, listed)), "aonline")
+    first, second = done.schedule.runs["end"][0], pl.int_range(pl.len()) == 1
+    runs = done.schedule.runs.with_columns(
+        pl.when(second).then(pl.col(name) + gap).otherwise(pl.col(name)).alias(name)
+        for name in ("start", "compute_from", "end")
+    )
+    row = {"server": "e0", "start": first - SECOND * 5, "end": first + SECOND * 5, "reason": "server_lost"}
+    outages = pl.DataFrame([row], schema=done.schedule.outages.schema)
+    meta = {**done.meta, "world": "ray", "tolerance": 1_500_000, "trained": {"a": [1, 1]}}
+    live = Run(done.scenario, meta, replace(done.schedule, runs=runs, outages=outages))
+    assert any(v.rule == "M25" and "starts on" in v.message for v in live.verify()) is breaks
