@@ -21,7 +21,7 @@ from skedge.live.training import State
 from skedge.live.worker.chunk_data import ChunkData
 from skedge.live.worker.labels import unlike, warning
 from skedge.live.worker.program import Program, program_of
-from skedge.live.worker.sgd import Contribution, ParameterServer, accuracies, gradient
+from skedge.live.worker.sgd import Contribution, ParameterServer, accuracies, gradient, local_of
 from skedge.live.worker.worker_main import Caller, JobWorker
 from skedge.scenario.schema import TrainForm
 from skedge.simulate import run
@@ -64,10 +64,12 @@ def accuracy(of: Program, rounds: Sequence[Sequence[int]]) -> float:
     """Train the chunks of each round together, a mini-batch each; the accuracy at the end."""
     server, made = ParameterServer(of), ChunkData(of)
     model, data = made.training.model(), [made(chunk) for chunk in range(of.chunks)]
+    local = local_of(model, made.training, of)
     for together in rounds:
         state = server.state()
         brought = [
-            gradient(model, made.training, of, data[chunk], state, chunk, server.progress[chunk]) for chunk in together
+            gradient(model, made.training, of, data[chunk], state, chunk, server.progress[chunk], local=local)
+            for chunk in together
         ]
         server.apply(server.version, brought)
     assert server.progress == [of.steps] * of.chunks

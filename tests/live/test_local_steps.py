@@ -10,11 +10,12 @@ import torch
 from sorted_jobs import sorted_digits
 from torch import nn
 
+from skedge.core.errors import TrainingError
 from skedge.live.training import Data, State, Training
 from skedge.live.worker.chunk_data import ChunkData
 from skedge.live.worker.loader_batches import seed_all, seed_of
 from skedge.live.worker.program import Program
-from skedge.live.worker.sgd import ParameterServer, gradient, minibatch
+from skedge.live.worker.sgd import ParameterServer, gradient, local_of, minibatch
 
 torch.set_num_threads(1)
 CHUNKS, EPOCHS, MINIBATCHES, H = 2, 2, 5, 3
@@ -24,12 +25,14 @@ def program(local_steps: int = H, factory: str = "test_local_steps:job", **args:
     return Program(factory, args, CHUNKS, EPOCHS, MINIBATCHES, 7, local_steps=local_steps)
 
 
-def job(momentum: float = 0.9, decays: bool = False, clips: bool = False) -> Training:
+def job(momentum: float = 0.9, decays: bool = False, clips: bool = False, adam: bool = False) -> Training:
     """Digits, with an optimizer that has a state, a learning rate that falls, and gradients that are clipped."""
     made = sorted_digits(chunks=CHUNKS, seed=0, mixed=1.0)
     return replace(
         made,
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=momentum),
+        optimizer=lambda parameters: (
+            torch.optim.AdamW(parameters) if adam else torch.optim.SGD(parameters, lr=0.1, momentum=momentum)
+        ),
         scheduler=(lambda of: torch.optim.lr_scheduler.ExponentialLR(of, 0.9)) if decays else None,
         clip=(lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.5)) if clips else None,
     )
@@ -39,9 +42,12 @@ def rounds_of(server: ParameterServer, together: Sequence[Sequence[int]]) -> Non
     """Train the chunks of each round together, each from where it is."""
     of, made = server.program, ChunkData(server.program)
     model, data = made.training.model(), [made(chunk) for chunk in range(CHUNKS)]
+    local = local_of(model, made.training, of)
     for chunks in together:
         state = server.state()
-        brought = [gradient(model, made.training, of, data[c], state, c, server.progress[c]) for c in chunks]
+        brought = [
+            gradient(model, made.training, of, data[c], state, c, server.progress[c], local=local) for c in chunks
+        ]
         server.apply(server.version, brought)
 
 
@@ -50,12 +56,15 @@ def by_hand(of: Program, lengths: Sequence[int]) -> State:
     made = ChunkData(of)
     data: list[Data] = [made(chunk) for chunk in range(CHUNKS)]
     seed_all(seed_of(of.seed))
-    model, step = made.training.model(), 0
+    model, step, momenta = made.training.model(), 0, list[torch.Tensor]()
     for length in lengths:
         before, ends, weights = {k: v.clone() for k, v in model.state_dict().items()}, list[State](), list[int]()
+        buffers = list[list[torch.Tensor]]()
         for chunk in range(CHUNKS):
             model.load_state_dict(before)
             optimizer, samples = made.training.optimizer(model.parameters()), 0
+            for parameter, momentum in zip(model.parameters(), momenta, strict=False):
+                optimizer.state[parameter]["momentum_buffer"] = momentum.clone()
             for group in optimizer.param_groups:
                 group["lr"] *= 0.9**step if made.training.scheduler else 1.0
             for number in range(step, step + length):
@@ -71,8 +80,14 @@ def by_hand(of: Program, lengths: Sequence[int]) -> State:
                     group["lr"] *= 0.9 if made.training.scheduler else 1.0
                 samples += len(targets)
             ends.append({k: v.clone() for k, v in model.state_dict().items()})
+            buffers.append(
+                [m for p in model.parameters() if (m := optimizer.state[p].get("momentum_buffer")) is not None]
+            )
             weights.append(samples)
         total = sum(weights)
+        momenta = [
+            sum(m * (w / total) for m, w in zip(each, weights, strict=True)) for each in zip(*buffers, strict=True)
+        ]
         mean = {k: sum(e[k] * (w / total) for e, w in zip(ends, weights, strict=True)) for k in before}
         model.load_state_dict(mean)
         step += length
@@ -93,11 +108,9 @@ def test_rounds_are_local_sgd_written_with_pytorch_alone(args: dict[str, object]
         assert torch.allclose(server.state()[name], value, atol=1e-6), name
 
 
-def test_with_one_mini_batch_a_round_and_no_momentum_it_is_synchronous_sgd() -> None:
-    """The mean of parameters that have each gone one step is a step by the mean of the gradients."""
-    servers = [
-        ParameterServer(replace(program(h, momentum=0.0), epochs=EPOCHS * MINIBATCHES, minibatches=1)) for h in (1, H)
-    ]
+def test_with_one_mini_batch_a_round_it_is_synchronous_sgd() -> None:
+    """The mean of parameters that have each gone one step, with momentum, is a step by the mean of the gradients."""
+    servers = [ParameterServer(replace(program(h), epochs=EPOCHS * MINIBATCHES, minibatches=1)) for h in (1, H)]
     for server in servers:
         rounds_of(server, [range(CHUNKS)] * 3)
     one, local = servers
@@ -106,24 +119,51 @@ def test_with_one_mini_batch_a_round_and_no_momentum_it_is_synchronous_sgd() -> 
         assert torch.allclose(local.state()[name], value, atol=1e-6), name
 
 
-def test_a_round_does_not_depend_on_the_rounds_before_but_by_the_parameters() -> None:
+@pytest.mark.parametrize("adam", [False, True], ids=["SGD", "AdamW"])
+def test_a_round_depends_on_nothing_that_a_worker_has_kept(*, adam: bool) -> None:
     """A preempted job ends with the bits of an undisturbed one."""
-    whole, stopped = ParameterServer(program(decays=True)), ParameterServer(program(decays=True))
+    whole, stopped, later = (ParameterServer(program(decays=True, adam=adam)) for _ in range(3))
     rounds_of(whole, [[0], [1]] * 4)
     rounds_of(stopped, [[0], [1]])
-    later = ParameterServer(program(decays=True))
     later.restore(stopped.dump())
     for chunk in (0, 1) * 3:
         rounds_of(later, [[chunk]])
     assert later.progress == whole.progress == [10, 10]
-    for name, value in whole.state().items():
+    state = whole.state()
+    assert any(name.startswith("optimizer/") for name in state)
+    for name, value in state.items():
         assert torch.equal(later.state()[name], value), name
+
+
+class Counting(torch.optim.SGD):
+    """Plain SGD that counts its steps in a number of Python's."""
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Go a step."""
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["steps"] = self.state[parameter].get("steps", 0) + 1
+
+
+def counting() -> Training:
+    """Digits, with an optimizer whose state is more than tensors."""
+    return replace(job(), optimizer=lambda parameters: Counting(parameters, lr=0.1))
+
+
+def test_an_optimizer_whose_state_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(
+        TrainingError, match=r"train.local_steps: .*Counting, has a 'steps' that is no tensor; take one"
+    ):
+        ParameterServer(program(factory="test_local_steps:counting"))
 
 
 def test_a_round_that_has_been_counted_is_not_counted_again() -> None:
     server = ParameterServer(program())
     made = ChunkData(server.program)
-    brought = gradient(made.training.model(), made.training, server.program, made(0), server.state(), 0, 0)
+    model = made.training.model()
+    local = local_of(model, made.training, server.program)
+    brought = gradient(model, made.training, server.program, made(0), server.state(), 0, 0, local=local)
     assert (server.apply(0, [brought]), server.progress) == (1, [3, 0])
     before = server.state()
     assert (server.apply(0, [brought]), server.apply(1, [brought]), server.progress) == (1, 1, [3, 0])

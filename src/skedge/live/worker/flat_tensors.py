@@ -95,7 +95,9 @@ class SharedState:
     model
         The model; its values are put into the memory.
     layout
-        That of its ``state_dict``.
+        That of its ``state_dict``, and of `beside`.
+    beside
+        Tensors that are copied with it, by name.
 
     Attributes
     ----------
@@ -103,8 +105,8 @@ class SharedState:
         The memory.
     """
 
-    def __init__(self, model: nn.Module, layout: FlatLayout) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, layout: FlatLayout, beside: State | None = None) -> None:
+        self.model, self.beside = model, beside or {}
         # that of a tensor, which is aligned
         self.memory: memoryview = torch.empty(layout.size, dtype=torch.uint8).numpy().data
         self.views = layout.views(self.memory)
@@ -120,12 +122,16 @@ class SharedState:
         for name, tensor in self.model.state_dict().items():
             if tensor.data_ptr() != self.views[name].data_ptr():
                 self.views[name].copy_(tensor)
+        for name, tensor in self.beside.items():
+            self.views[name].copy_(tensor)
         return self.memory
 
     def read(self) -> None:
         """Have the model hold the state that is in the memory."""
+        for name, tensor in self.beside.items():
+            tensor.copy_(self.views[name])
         if not self.is_placed:
-            self.model.load_state_dict(self.views)
+            self.model.load_state_dict({name: view for name, view in self.views.items() if name not in self.beside})
             return
         for name, tensor in self.model.state_dict().items():
             if tensor.data_ptr() != self.views[name].data_ptr():

@@ -13,6 +13,7 @@ undisturbed one.
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 import threading
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from skedge.core.errors import TrainingError
@@ -133,8 +134,9 @@ def gradient(
     step: int,
     device: str = CPU,
     clock: StageClock | None = None,
+    local: LocalSGD | None = None,
 ) -> Contribution:
-    """Gradients of mini-batch `step` of a chunk at the parameters `state`, or :func:`contribution`.
+    """Gradients of mini-batch `step` of a chunk at the parameters `state`; with `local` what :class:`LocalSGD` brings.
 
     What is returned is on the CPU; the device has then done its work.
 
@@ -155,6 +157,8 @@ def gradient(
     clock
         Notes the ends of the stages ``deserialize``, when the parameters are in the model, and ``compute``, when the
         backward pass has ended. On a GPU what is still queued there then counts as the stage after it.
+    local
+        Trains the model, if the job's workers train several mini-batches a round by themselves.
 
     Raises
     ------
@@ -162,9 +166,20 @@ def gradient(
         If the loss is not finite, or the model fails on the data.
     """
     clock = clock or StageClock()
-    model.load_state_dict(state)
+    load_state(model, state, local)
     clock.end("deserialize")
-    return contribution(model, training, program, data, chunk, step, device, clock)
+    if local is not None:
+        return local.train(data, chunk, step, device, clock)
+    return gradient_here(model, training, program, data, chunk, step, device, clock)
+
+
+def load_state(model: nn.Module, state: State, local: LocalSGD | None) -> None:
+    """Have parameters and buffers in a model, and the state of the optimizer that trains it by itself."""
+    if local is None:
+        model.load_state_dict(state)
+        return
+    model.load_state_dict({name: value for name, value in state.items() if name not in local.state})
+    local.load(state)
 
 
 def gradient_here(
@@ -208,42 +223,44 @@ def gradient_here(
     return Contribution(chunk, step, gradients, buffers, value, samples)
 
 
-def contribution(
-    model: nn.Module,
-    training: Training,
-    program: Program,
-    data: Source,
-    chunk: int,
-    step: int,
-    device: str,
-    clock: StageClock,
-) -> Contribution:
-    """What a worker brings to a round, from the parameters and buffers that its model has.
-
-    Parameters
-    ----------
-    model, training, program, data, chunk, step, device, clock
-        As :func:`gradient_here` has them; with `local_steps` the parameters of the model are changed.
-    """
-    if program.local_steps == 1:
-        return gradient_here(model, training, program, data, chunk, step, device, clock)
-    return LocalSGD(model, training, program).train(data, chunk, step, device, clock)
-
-
 class LocalSGD:
     """Trains several mini-batches of a chunk by itself (local SGD, Stich 2019, Algorithm 1).
 
-    The optimizer is the job's, and begins anew in each round: its state is not sent, so that a round depends on the
-    parameters, the chunk and the mini-batch alone. It is at the place of the job's schedule that the chunk has reached.
+    The job's optimizer does it, at the place of the job's schedule that the chunk has reached. Its state travels with
+    the parameters, and the parameter server takes the mean of both (Yu, Jin and Yang 2019, Algorithm 1): momentum goes
+    on from round to round, a round of one mini-batch is synchronous SGD, and a round depends on nothing else that a
+    worker has.
+
+    Parameters
+    ----------
+    model
+        A model of the job, whose parameters are trained.
+    training, program
+        What the job trains.
+
+    Attributes
+    ----------
+    state
+        Tensors of the optimizer's state, by name; they stay the same ones.
     """
 
     def __init__(self, model: nn.Module, training: Training, program: Program) -> None:
         self.model, self.training, self.program = model, training, program
-        self.optimizer = training.optimizer(model.parameters())
-        self.scheduler = None if training.scheduler is None else training.scheduler(self.optimizer)
+        self._at, self._scheduler = 0, None
+        self._optimizer = self._made()
+        begin_state(self._optimizer, model, training)
+        self.state = optimizer_state(self._optimizer)
+
+    def load(self, state: State) -> None:
+        """Have the optimizer's state that is in `state` beside parameters and buffers."""
+        for name, tensor in self.state.items():
+            tensor.copy_(state[name])
 
     def train(self, data: Source, chunk: int, step: int, device: str, clock: StageClock) -> Contribution:
-        """The way that the parameters have gone over the mini-batches of a round, in the place of gradients.
+        """What a worker brings to a round, from the parameters and buffers that its model has, which are changed.
+
+        In the place of gradients it has the way that the parameters have gone, and beside the buffers the state of the
+        optimizer.
 
         Parameters
         ----------
@@ -252,26 +269,89 @@ class LocalSGD:
         """
         model, parts = self.model, list[Contribution]()
         before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a schedule that is stepped before the optimizer
-            self._follow_schedule(step)
+        self._go_to(step)
         for number in range(step, step + self.program.local_minibatches(step)):
             parts.append(gradient_here(model, self.training, self.program, data, chunk, number, device, clock))
             if self.training.clip is not None:
                 self.training.clip(model)
-            update(self.optimizer, parts[-1].samples, self.program.lr_by_batch)
-            self._follow_schedule(1)
+            update(self._optimizer, parts[-1].samples, self.program.lr_by_batch)
+            self._go_to(number + 1)
             clock.end("compute")
         with torch.no_grad():
             ways = {name: (before[name] - parameter).cpu() for name, parameter in model.named_parameters()}
         samples = sum(part.samples for part in parts)
         loss = sum(part.loss * part.samples for part in parts) / samples
-        return Contribution(chunk, step, ways, parts[-1].buffers, loss, samples)
+        beside = parts[-1].buffers | {name: tensor.detach().clone().cpu() for name, tensor in self.state.items()}
+        return Contribution(chunk, step, ways, beside, loss, samples)
 
-    def _follow_schedule(self, steps: int) -> None:
-        if self.scheduler is not None:
-            for _ in range(steps):
-                self.scheduler.step()
+    def _made(self) -> torch.optim.Optimizer:
+        optimizer = self.training.optimizer(self.model.parameters())
+        if self.training.scheduler is not None:
+            self._at, self._scheduler = 0, self.training.scheduler(optimizer)
+        return optimizer
+
+    def _go_to(self, step: int) -> None:
+        """Be at the place of the schedule after so many mini-batches of the chunk."""
+        if self._at > step:
+            state = self._optimizer.state
+            self._optimizer = self._made()
+            self._optimizer.state = state
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a schedule that is stepped before the optimizer
+            while self._scheduler is not None and self._at < step:
+                self._scheduler.step()
+                self._at += 1
+
+
+def local_of(model: nn.Module, training: Training, program: Program) -> LocalSGD | None:
+    """What trains a model by itself, if the job's workers do that."""
+    return LocalSGD(model, training, program) if program.local_steps > 1 else None
+
+
+def begin_state(optimizer: torch.optim.Optimizer, model: nn.Module, training: Training) -> None:
+    """Give an optimizer that has done nothing the state that it will have, all 0, so that it can be sent.
+
+    Parameters
+    ----------
+    optimizer
+        The optimizer of the model's parameters.
+    model
+        The model.
+    training
+        Makes another optimizer, which shows on a copy of the model what state it has after a step.
+
+    Raises
+    ------
+    TrainingError
+        If that is not tensors by parameter.
+    """
+    other = copy.deepcopy(model)
+    for parameter in other.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    shown = training.optimizer(other.parameters())
+    shown.step()
+    for own, like in zip(model.parameters(), other.parameters(), strict=True):
+        state = shown.state.get(like, {})
+        if wrong := [key for key, value in state.items() if value is not None and not isinstance(value, Tensor)]:
+            raise TrainingError(
+                f"train.local_steps: the state of its optimizer, {type(optimizer).__name__}, has a {wrong[0]!r} that "
+                "is no tensor; take one whose state is tensors, such as SGD, Adam or AdamW"
+            )
+        if state:
+            optimizer.state[own] = {
+                key: None if value is None else torch.zeros_like(value) for key, value in state.items()
+            }
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> State:
+    """The tensors of an optimizer's state, by the number of the parameter and the name that the optimizer has."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return {
+        f"optimizer/{number}/{key}": value
+        for number, parameter in enumerate(parameters)
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
 
 
 def update(optimizer: torch.optim.Optimizer, samples: int, lr_by_batch: int | None) -> None:
@@ -342,10 +422,16 @@ class ParameterServer(MinibatchLedger):
         if isinstance(self.scheduler, ReduceLROnPlateau):
             raise TrainingError("its scheduler is a ReduceLROnPlateau, which needs a metric at each step; take another")
         self.losses: list[tuple[int, float]] = []
+        if program.local_steps > 1:
+            begin_state(self.optimizer, self.model, self.training)
 
     def state(self) -> State:
-        """Parameters and buffers of the current version."""
-        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        """Parameters and buffers of the current version, and what workers need beside them (:meth:`beside`)."""
+        return {name: value.detach().clone() for name, value in (self.model.state_dict() | self.beside()).items()}
+
+    def beside(self) -> State:
+        """The state of the optimizer, if workers train by themselves; else nothing. Not copied."""
+        return optimizer_state(self.optimizer) if self.program.local_steps > 1 else {}
 
     def apply(self, version: int, contributions: Sequence[Contribution]) -> int:
         """Update once by the mean of the new gradients, and count them; returns the new version.
@@ -367,7 +453,7 @@ class ParameterServer(MinibatchLedger):
                 for other in others:
                     parameter.grad += other
         if self.program.local_steps > 1:
-            self._go_along()
+            self._go_along(new, total)
         else:
             if self.training.clip is not None:
                 self.training.clip(self.model)
@@ -390,12 +476,17 @@ class ParameterServer(MinibatchLedger):
             for _ in range(steps):
                 self.scheduler.step()
 
-    def _go_along(self) -> None:
-        """Go the mean of the ways that the workers have gone: their parameters' mean."""
+    def _go_along(self, new: Sequence[Contribution], total: int) -> None:
+        """Go the mean of the ways that the workers have gone, and have the mean of their optimizers' states."""
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
                     parameter.sub_(parameter.grad)
+            for name, tensor in self.beside().items():
+                if tensor.is_floating_point() and tensor.dim():
+                    tensor.copy_(sum(c.buffers[name] * (c.samples / total) for c in new))
+                else:  # a number of steps
+                    tensor.copy_(torch.stack([c.buffers[name] for c in new]).amax(dim=0))
 
     def dump(self) -> bytes:
         """The whole state of training as bytes."""
@@ -448,8 +539,9 @@ class ColocatedWorker:
 
     def __init__(self, server: ParameterServer) -> None:
         self.server, self.model = server, server.training.model()
+        self.local = local_of(self.model, server.training, server.program)
         normalises = any(getattr(module, "max_norm", None) is not None for module in self.model.modules())
-        self.shares: bool | None = False if normalises or server.program.local_steps > 1 else None
+        self.shares: bool | None = False if normalises or self.local else None
 
     def gradient(self, source: Source, chunk: int, step: int, clock: StageClock) -> Contribution:
         """Gradients of a mini-batch at the server's parameters, as :func:`gradient` has them.
@@ -467,9 +559,11 @@ class ColocatedWorker:
         if self.shares:
             self._link()
         else:
-            self.model.load_state_dict(server.model.state_dict())
+            load_state(self.model, server.model.state_dict() | server.beside(), self.local)
         clock.end("deserialize")
-        computed = contribution(self.model, server.training, server.program, source, chunk, step, CPU, clock)
+        if self.local is not None:
+            return self.local.train(source, chunk, step, CPU, clock)
+        computed = gradient_here(self.model, server.training, server.program, source, chunk, step, CPU, clock)
         if is_first:
             pairs = zip(self.model.parameters(), server.model.parameters(), strict=True)
             self.shares = all(torch.equal(own, unchanged) for own, unchanged in pairs)

@@ -16,7 +16,7 @@ from .job_process import Ack
 from .links import Order, ServerLink, WorkerLinks
 from .program import Program
 from .round_window import RoundMinibatch, RoundWindow
-from .sgd import ColocatedWorker, Contribution, ParameterServer, Source, contribution
+from .sgd import ColocatedWorker, Contribution, ParameterServer, Source, gradient_here, local_of
 from .stage_clock import StageClock
 from .wire_format import WireFormat
 
@@ -182,7 +182,7 @@ class WindowRounds:
         self, window: int, minibatches: Mapping[int, RoundMinibatch], deadline: float, clock: StageClock
     ) -> dict[int, RoundMinibatch]:
         """Send the orders of a window, by number of the connection; returns those that were sent whole."""
-        self.shared = self.shared or SharedState(self.server.model, self.wire.state)
+        self.shared = self.shared or SharedState(self.server.model, self.wire.state, self.server.beside())
         parameters = self.shared.write()
         clock.end("PS serialize")
         orders = {link: Order(window, minibatch.chunk, minibatch.step) for link, minibatch in minibatches.items()}
@@ -211,7 +211,8 @@ class WorkerRounds:
     ) -> None:
         self.link, self.client, self.wire = link, client, wire
         self.model, self.training, self.program = model, training, program
-        self.shared = SharedState(model, wire.state)
+        self.local = local_of(model, training, program)
+        self.shared = SharedState(model, wire.state, self.local.state if self.local else None)
         self.content: bytearray | None = None
 
     def work(self, window: int, source: Callable[[int], Source], device: str) -> Ack:
@@ -240,9 +241,7 @@ class WorkerRounds:
             data = source(order.chunk)
             self.shared.read()
             clock.end("deserialize")
-            brought = contribution(
-                self.model, self.training, self.program, data, order.chunk, order.step, device, clock
-            )
+            brought = self._brought(data, order, device, clock)
             self.content = self.wire.pack(brought, self.content)
             clock.end("gradient copy")
             if not self.link.send(self.content):
@@ -251,3 +250,8 @@ class WorkerRounds:
         if closed:
             self.link.close()
         return {"rounds": rounds, "closed": closed, "device": device, "stage_s": clock.stage_s}
+
+    def _brought(self, data: Source, order: Order, device: str, clock: StageClock) -> Contribution:
+        if self.local is not None:
+            return self.local.train(data, order.chunk, order.step, device, clock)
+        return gradient_here(self.model, self.training, self.program, data, order.chunk, order.step, device, clock)

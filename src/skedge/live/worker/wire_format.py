@@ -23,6 +23,8 @@ class WireFormat:
     ----------
     model
         The model; its values do not count.
+    beside
+        What travels beside its parameters and buffers (:meth:`.sgd.ParameterServer.beside`).
 
     Attributes
     ----------
@@ -36,11 +38,11 @@ class WireFormat:
         Size of a contribution.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.state = FlatLayout(model.state_dict())
+    def __init__(self, model: nn.Module, beside: State | None = None) -> None:
+        self.state = FlatLayout(model.state_dict() | (beside or {}))
         parameters = dict(model.named_parameters())
         self.parameters = tuple(parameters)
-        self.contribution = FlatLayout(parameters | dict(model.named_buffers()))
+        self.contribution = FlatLayout(parameters | dict(model.named_buffers()) | (beside or {}))
         self.contribution_bytes = self.contribution.size + _FACTS.size + len(parameters)
 
     def pack(self, contribution: Contribution, memory: bytearray | None = None) -> bytearray:

@@ -35,7 +35,7 @@ from .loader_batches import seed_all
 from .pip_packages import folder_of, install
 from .program import Program
 from .round_window import RoundWindow
-from .sgd import ParameterServer, Source, accuracies, gradient, source_of
+from .sgd import LocalSGD, ParameterServer, Source, accuracies, gradient, local_of, source_of
 from .stage_clock import StageClock
 from .window_rounds import WindowRounds, WorkerRounds
 from .wire_format import WireFormat
@@ -121,6 +121,7 @@ class JobWorker:
         self.made: ChunkData | None = None
         self.model: torch.nn.Module | None = None
         self.format: WireFormat | None = None
+        self.local: LocalSGD | None = None
         self.server: ParameterServer | None = None
         self.windows: WindowRounds | None = None
         self.rounds: WorkerRounds | None = None
@@ -166,7 +167,8 @@ class JobWorker:
         chunk_data, model = self._made(program), self._model(program, device)
         training, own, wire = chunk_data.training, chunk_data.program, self._wire()
         source, clock = self._source(training, own, chunk, path), StageClock()
-        brought = gradient(model, training, own, source, wire.state.views(state), chunk, step, device, clock)
+        parameters = wire.state.views(state)
+        brought = gradient(model, training, own, source, parameters, chunk, step, device, clock, self.local)
         content = wire.pack(brought)
         clock.end("serialize")
         facts = {
@@ -184,7 +186,10 @@ class JobWorker:
         """The model of this worker, made once on its device."""
         if self.model is None:
             model = self._made(program).training.model()
-            self.format, self.model = WireFormat(model), model.to(device)
+            self.model = model.to(device)
+            made = self._made(program)
+            self.local = local_of(self.model, made.training, made.program)
+            self.format = WireFormat(model, self.local.state if self.local else None)
         return self.model
 
     def work(self, program: bytes, folder: str, window: int, device: str, is_new: bool) -> Answer:
@@ -230,7 +235,7 @@ class JobWorker:
         """Become the parameter server, from a checkpoint or from the start."""
         self.program = pickle.loads(program)  # noqa: S301 - of the controller
         self.server = server = ParameterServer(self.program)
-        self.format = WireFormat(server.model)
+        self.format = WireFormat(server.model, server.beside())
         self.caller.ready()
         if checkpoint is not None:
             self.server.restore(checkpoint)
@@ -298,7 +303,7 @@ class JobWorker:
         return self.format
 
     def _state(self, server: ParameterServer) -> Answer:
-        return self._facts(server), self._wire().state.pack(server.model.state_dict())
+        return self._facts(server), self._wire().state.pack(server.model.state_dict() | server.beside())
 
     def _facts(self, server: ParameterServer) -> Ack:
         return {"version": server.version, "progress": list(server.progress), "module": server.module}
@@ -317,8 +322,12 @@ class JobWorker:
         """The metric of each of several states."""
         chunk_data = self._made(program)
         try:
-            layout = WireFormat(chunk_data.training.model()).state
-            values = accuracies(chunk_data.program, map(layout.views, states))
+            training, own = chunk_data.training, chunk_data.program
+            local = local_of(model := training.model(), training, own)
+            beside = local.state if local else {}
+            layout = WireFormat(model, beside).state
+            parameters = ({k: v for k, v in layout.views(state).items() if k not in beside} for state in states)
+            values = accuracies(own, parameters)
         except TrainingError:
             raise
         except (Exception, SystemExit) as error:
