@@ -319,7 +319,10 @@ def processes(client: Client, victim: str) -> list[int]:
     """Processes of this kind that belong to the service, ascending; a raylet is a server's, not the head's."""
     if victim == "controller":
         return [pid] if (pid := client.controller()) is not None else []
-    known = set(json.loads((client.state / "ray.json").read_text(encoding="utf-8"))["processes"])
+    try:
+        known = set(json.loads((client.state / "ray.json").read_text(encoding="utf-8"))["processes"])
+    except FileNotFoundError:  # the cluster has just ended, and is started again
+        return []
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

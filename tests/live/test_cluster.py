@@ -336,3 +336,11 @@ def test_a_killed_process_costs_time_and_nothing_else(engine: Engine, victim: st
     assert done.run.schedule.runs["work"].sum() == 2 * 8 * 6
     assert [v for v in done.run.verify() if v.rule not in {"M8", "M22"}] == [], "the time of recovery is time held"
     assert all(v.message.startswith("chunk") and "is trained for" in v.message for v in done.run.verify())
+
+
+def test_agents_have_the_priority_of_the_service(engine: Engine) -> None:
+    """Ray starts workers at niceness 15, behind whatever else the machine does."""
+    import ray
+
+    agent = ray.get(engine.agents[0].pid.remote())
+    assert os.getpriority(os.PRIO_PROCESS, agent) == os.getpriority(os.PRIO_PROCESS, 0)

@@ -31,6 +31,10 @@ _LATENCIES = {
 }
 
 
+_SLOWER = 1.1
+"""How many times as long as simulated jobs take at least where the machine is called slower than announced."""
+
+
 @dataclass(frozen=True)
 class WorkerOptions:
     """Cluster and device of the workers."""
@@ -150,6 +154,12 @@ def _show(summary: dict[str, Any], run: Run) -> None:
     out.print(
         f"mean JCT {mean:.3g} s, simulated {expected:.3g} s; {summary['preemptions']} preemptions", soft_wrap=True
     )
+    if mean > _SLOWER * expected:
+        out.print(
+            f"jobs took {mean / expected:.2g} times as long as at the announced speeds: other work has the cores, or "
+            "there are too few; `skedge profile` measures what a mini-batch takes here",
+            soft_wrap=True,
+        )
     for key, interval in _LATENCIES.items():
         if summary[key]:
             # milliseconds, as latencies of seconds would be a fault

@@ -14,7 +14,7 @@ RAY_TOKEN = "ray_token"  # noqa: S105 - a file's name
 
 
 def on_loopback(folder: Path | None = None) -> None:
-    """Set Ray's environment for one machine: listen on loopback, require a token, one thread for torch.
+    """Set Ray's environment for one machine: listen on loopback, require a token, one thread for torch, no niceness.
 
     The token is in a file of `folder`; without one, in a folder of this user's.
     """
@@ -27,6 +27,8 @@ def on_loopback(folder: Path | None = None) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # failed jobs are reported by skedge
+    # 15 by default: training would stand behind whatever else the machine does
+    os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # a lost local head does not come back
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     if os.environ["RAY_AUTH_MODE"] == "token":

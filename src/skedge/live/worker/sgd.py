@@ -371,7 +371,9 @@ def _cut(data: Data, program: Program, chunk: int, step: int) -> tuple[Data, int
 
 
 def accuracies(program: Program, states: Iterable[State]) -> list[float]:
-    """The job's metric on its test data, for each of several states; default: :func:`accuracy`.
+    """The job's metric on its test data, for each of several states (:meth:`ParameterServer.state`).
+
+    Default: :func:`accuracy`.
 
     Raises
     ------
@@ -384,7 +386,7 @@ def accuracies(program: Program, states: Iterable[State]) -> list[float]:
     model, test, metric = training.model(), training.test(), training.metric or accuracy
     values = []
     for state in states:
-        model.load_state_dict(state)
+        model.load_state_dict({name: state[name] for name in model.state_dict()})
         model.eval()
         seed_all(_seed(program.seed, -2))
         with torch.no_grad():

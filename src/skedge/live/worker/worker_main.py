@@ -324,10 +324,8 @@ class JobWorker:
         try:
             training, own = chunk_data.training, chunk_data.program
             local = local_of(model := training.model(), training, own)
-            beside = local.state if local else {}
-            layout = WireFormat(model, beside).state
-            parameters = ({k: v for k, v in layout.views(state).items() if k not in beside} for state in states)
-            values = accuracies(own, parameters)
+            layout = WireFormat(model, local.state if local else None).state
+            values = accuracies(own, map(layout.views, states))
         except TrainingError:
             raise
         except (Exception, SystemExit) as error:
