@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from skedge.live import host
-from skedge.live.worker import ps_actor
+from skedge.live.worker import bridge, ps_actor
 from skedge.live.worker.agent import Agent
 from skedge.live.worker.checkpoint import Life
 from skedge.live.worker.ps_actor import PSActor
@@ -64,8 +64,9 @@ class Machine:
     agent, ps
         The agent, and the parameter server.
     way
-        How a round is trained: by ``calls``, as on two machines; in ``windows``, of which the parameter server's
-        process trains the first worker's part; or by connected ``links`` alone.
+        How a round is trained: by ``calls``, as on machines that do not reach each other; in ``windows``, of which the
+        parameter server's process trains the first worker's part; by connected ``links`` alone; or over a ``bridge``,
+        as on two machines.
     """
 
     def __init__(self, folder: Path, watch: WatchdogLimits, way: str) -> None:
@@ -116,8 +117,11 @@ def machine(folder: Path, patch: pytest.MonkeyPatch, watch: WatchdogLimits, way:
     patch.setattr(ray, "get", lambda ref, timeout=None: ref.result(timeout))
     patch.setattr(ray, "put", put)
     patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-    if way == "calls":
+    patch.setattr(bridge, "node_address", lambda: "127.0.0.1")
+    if way in ("calls", "bridge"):
         patch.setattr(ps_actor, "machine", lambda: "another one")
+    if way == "calls":
+        patch.setenv("RAY_USE_TLS", "1")
     one = Machine(folder, watch, way)
     try:
         yield one

@@ -175,7 +175,7 @@ def test_rounds_make_the_same_bits_in_windows_as_by_calls(
     by_calls = trained(tmp_path / "calls", monkeypatch, "calls", width, local_steps)
     monkeypatch.undo()
     assert len(by_calls[0]) == 3 * (16 if local_steps == 1 else 8) // width
-    for way in ("windows", "links"):
+    for way in ("windows", "links", "bridge"):
         results = trained(tmp_path / way, monkeypatch, way, width, local_steps)
         monkeypatch.undo()
         assert results == by_calls, way

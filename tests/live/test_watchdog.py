@@ -26,12 +26,13 @@ QUICK = WatchdogLimits(least_s=0.5, first_s=1.0, restarts=2)
 
 
 BY_CALLS = pytest.mark.parametrize("here", ["calls"], indirect=True)
-LATE_BY_ITSELF = pytest.mark.parametrize("here", ["calls", "links"], indirect=True)
-NOT_BY_CALLS = pytest.mark.parametrize("here", ["windows", "links"], indirect=True)
+BRIDGE = pytest.param("bridge", marks=pytest.mark.thorough)
+LATE_BY_ITSELF = pytest.mark.parametrize("here", ["calls", "links", BRIDGE], indirect=True)
+NOT_BY_CALLS = pytest.mark.parametrize("here", ["windows", "links", BRIDGE], indirect=True)
 IN_WINDOWS = pytest.mark.parametrize("here", ["windows"], indirect=True)
 
 
-@pytest.fixture(params=["calls", "windows", "links"])
+@pytest.fixture(params=["calls", "windows", "links", BRIDGE])
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Machine]:
     with machine(tmp_path, monkeypatch, QUICK, request.param) as one:
         yield one
@@ -256,7 +257,7 @@ def test_who_is_ready_later_than_a_round_waits_trains_all_the_same(
 @LATE_BY_ITSELF
 def test_who_is_not_reached_trains_by_calls(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for no connection that cannot be made."""
-    monkeypatch.setattr("skedge.live.worker.agent.connected", raises)
+    monkeypatch.setattr("skedge.live.worker.agent.connection", raises)
     of = Trained(here, "", epochs=2)
     monkeypatch.setattr(here.agent, "machine", machines())
     began = time.monotonic()

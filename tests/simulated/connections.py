@@ -106,6 +106,19 @@ class SimulatedListener:
             link.close()
 
 
+class SimulatedDoor:
+    """Where the processes of other machines come to it, in half of the runs with several machines."""
+
+    def __init__(self, address: str) -> None:
+        world = running_world()
+        if "bridged" not in world.extras:
+            world.extras["bridged"] = world.random("doors").random() < 0.5
+        self.address = address if world.extras["bridged"] else ""
+
+    def close(self) -> None:
+        """Nobody comes any more: nobody listens."""
+
+
 def _listeners(world: World) -> dict[str, SimulatedListener]:
     listeners: dict[str, SimulatedListener] = world.extras.setdefault("listeners", {})
     return listeners
@@ -134,8 +147,8 @@ def _machine() -> str:
 def simulated_connections() -> Iterator[None]:
     """Have agents and parameter servers connect simulated processes."""
     changes: dict[Any, dict[str, Any]] = {
-        agent: {"connected": _connected, "machine": _machine},
-        ps_actor: {"Listener": SimulatedListener, "machine": _machine},
+        agent: {"connection": _connected, "machine": _machine},
+        ps_actor: {"Listener": SimulatedListener, "Door": SimulatedDoor, "machine": _machine},
     }
     with mock.patch.multiple(agent, **changes[agent]), mock.patch.multiple(ps_actor, **changes[ps_actor]):
         yield

@@ -55,8 +55,8 @@ class PSProcess:
         Number of its last window.
     window, revoked
         Number of the window that it trains now, 0 if it trains none; and whether it was revoked.
-    machine, address
-        Its machine, and where workers of that are connected to it (:mod:`skedge.live.worker.links`).
+    machine, address, door
+        Its machine, and where workers of that, and of others, are connected to it (:mod:`skedge.live.worker.links`).
     module
         SHA-256 of the code in the process.
     sent
@@ -82,7 +82,7 @@ class PSProcess:
         self.window, self.windows, self.revoked = 0, 0, False
         self.outlived = 0
         self.life = Life()
-        self.module, self.machine, self.address = "", "", ""
+        self.module, self.machine, self.address, self.door = "", "", "", ""
         self.applied = dict[str, Any]()
         self.saved_at = self.save_s = 0.0
 
@@ -123,7 +123,8 @@ class PSProcess:
             return None
         self.replies.gone = False
         self.replies.storage_answers()
-        self.module, self.machine, self.address = answer["module"], answer["machine"], answer["address"]
+        self.module, self.machine = answer["module"], answer["machine"]
+        self.address, self.door = answer["address"], answer["door"]
         return Loaded(server, answer["version"], answer["progress"], self.module, self.engine.trains(server))
 
     def apply(self, version: int, gradients: list[Any], deadline: float) -> Ack | None:

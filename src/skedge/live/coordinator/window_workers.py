@@ -54,17 +54,17 @@ class WindowWorkers:
         self.facts = list[Ack]()
         self._links: dict[tuple[int, int, int], int] = {}
         self._numbers, self._life = count(1), Life()
-        self._machines: dict[int, str] = {}
+        self._addresses: dict[int, str] = {}
 
     def reaches(self, server: int) -> bool:
-        """Whether workers of a server can be connected to the parameter server: they are on one machine."""
+        """Whether workers of a server can be connected to the parameter server, here or on another machine."""
         self._look_at_life()
-        if server not in self._machines:
+        if server not in self._addresses:
             call = host.call(self.processes.agents[server], "machine")
             if (machine := self.replies.of(call, server, host.monotonic() + _ANSWER_S)) is None:
                 return False
-            self._machines[server] = machine
-        return self._machines[server] == self.ps.machine
+            self._addresses[server] = self.ps.address if machine == self.ps.machine else self.ps.door
+        return bool(self._addresses[server])
 
     def connected_rounds(self, step: StartWindow) -> tuple[tuple[RoundMinibatch, ...], ...]:
         """The rounds of a window, each mini-batch with the connection of its worker; there are new ones if needed."""
@@ -89,7 +89,7 @@ class WindowWorkers:
         self.keep(window.links)
         for (team, _, server), number in self._links.items():
             chunks = window.chunks(number)
-            link, limits = (number, self.ps.address), self.replies.limits(chunks[0], self.program.local_steps)
+            link, limits = (number, self._addresses[server]), self.replies.limits(chunks[0], self.program.local_steps)
             arguments = self.job, self.ps.sent, window.number, link, len(chunks), limits
             call = host.call(self.processes.agents[server], "work", *arguments)
             self.calls[number] = MinibatchCall(team, server, chunks[0], -1, -1, call, link=link)
@@ -123,7 +123,7 @@ class WindowWorkers:
             if answer is not None and "device" in answer:
                 self.facts.append(answer)
             elif answer is not None:  # its agent has not reached the parameter server
-                self._machines.pop(call.server, None)
+                self._addresses[call.server] = ""
             yield replace(call, chunk=about), answer
 
     def _cut(self, call: MinibatchCall) -> None:
@@ -134,4 +134,4 @@ class WindowWorkers:
         if self._life != self.ps.life:
             self._life = self.ps.life
             self._links.clear()
-            self._machines.clear()
+            self._addresses.clear()

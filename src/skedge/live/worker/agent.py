@@ -18,10 +18,11 @@ from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.durable import make_folder, names_in, put_in_place, read, remove, write_piece
 
+from .bridge import connection
 from .framing import chunk_path, whole
 from .job_process import LIMIT_S, Ack
 from .job_processes import JobProcessPool
-from .links import connected, key_of, machine
+from .links import key_of, machine
 from .watchdog import PREPARE_S
 
 GROUPS = {
@@ -211,8 +212,8 @@ class Agent:
                     return {"computing": key}
                 if is_new := child.link != link:
                     try:
-                        with connected(*link) as connection:
-                            child.give(connection, link)
+                        with connection(*link) as end:
+                            child.give(end, link)
                     except OSError:  # the parameter server has ended, or is not here
                         return {"computing": key}
                     if link in self.cuts.get(job, ()):  # while it was made

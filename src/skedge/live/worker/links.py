@@ -1,9 +1,10 @@
-"""Connections between the process of a job's parameter server and those of its workers, on one machine.
+"""Connections between the process of a job's parameter server and those of its workers.
 
 Parameters and gradients go through these alone, as bytes of known sizes; calls say only what is to be trained. Trusted
 code makes both ends: the process of the parameter server is given a socket that listens (:class:`Listener`), that of a
-worker one that is connected to it (:func:`connected`). A socket of this family cannot be connected anew to another
-address, so it gives a confined process no way out.
+worker one that is connected to it (:func:`connected`), or to threads that carry what it sends to another machine
+(:mod:`.bridge`). A socket of this family cannot be connected anew to another address, so it gives a confined process no
+way out.
 
 A connection begins with its number and the digest of the job's code in the worker's process (:class:`ServerLink`). Then
 the parameter server sends an order and the parameters, and the worker its contribution, again and again; an order
@@ -155,10 +156,10 @@ class ServerLink:
         try:
             if not _readable(self.link, waits_s):
                 waits()
-            if not _filled(self.link, head):
+            if not filled(self.link, head):
                 return None
             order = Order(*_ORDER.unpack(head))
-            return order if order.chunk < 0 or _filled(self.link, parameters) else None
+            return order if order.chunk < 0 or filled(self.link, parameters) else None
         except OSError:
             return None
 
@@ -172,10 +173,10 @@ class ServerLink:
 
     def close(self) -> None:
         """Close it."""
-        _shut(self.link)
+        shut(self.link)
 
 
-def _shut(link: socket.socket) -> None:
+def shut(link: socket.socket) -> None:
     """Close a connection, also where processes that were forked from this one have it."""
     with suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
@@ -188,7 +189,7 @@ def _readable(link: socket.socket, wait_s: float | None) -> bool:
         return bool(selector.select(wait_s))
 
 
-def _filled(link: socket.socket, memory: bytearray | memoryview) -> bool:
+def filled(link: socket.socket, memory: bytearray | memoryview) -> bool:
     """Fill memory with what comes; False if the connection is closed before."""
     rest = memoryview(memory)
     while rest:
@@ -235,7 +236,7 @@ class WorkerLinks:
         """Close a connection, or refuse it when it comes."""
         self._refused.add(number)
         if (link := self.links.pop(number, None)) is not None:
-            _shut(link)
+            shut(link)
 
     def has_all(self, numbers: Collection[int], deadline: float) -> bool:
         """Take the connections that come, until all of some numbers are there, or a deadline [s]; whether they are.
@@ -270,7 +271,7 @@ class WorkerLinks:
         del self._begun[link]
         number = _NUMBER.unpack_from(content)[0] if piece else 0
         if not piece or number in self._refused:
-            _shut(link)
+            shut(link)
             return
         self.check(content[_NUMBER.size :].decode("ascii", "replace").rstrip())
         self.links[number] = link

@@ -10,6 +10,7 @@ from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.durable import make_folder
 
+from .bridge import Door
 from .checkpoint import Checkpoints, Life, UnreadError
 from .job_confinement import confined
 from .job_process import LIMIT_S, Ack, EndedError, JobProcess, StalledError
@@ -54,6 +55,7 @@ class PSActor:
         self.usual_s, self.stalled, self.trained = 0.0, "", False
         self.child: JobProcess | None = None
         self.listener: Listener | None = None
+        self.door: Door | None = None
 
     def warm(self) -> int:
         """Answer when the actor is up; returns the process id."""
@@ -64,7 +66,8 @@ class PSActor:
 
         `life` grows with every load of any job of a run, so that a late call, and a checkpoint still written by an
         earlier process, count as older. The answer contains the progress of the job's chunks; the caller decides
-        whether it is sufficient. ``address`` is where workers are connected to it, from the same ``machine``.
+        whether it is sufficient. ``address`` is where workers are connected to it, from the same ``machine``, and
+        ``door`` from others.
 
         Raises
         ------
@@ -85,8 +88,10 @@ class PSActor:
             raise UnreadError(f"the checkpoints of {job} cannot be read: {error.strerror or error}") from error
         facts, state = self._ask(job, life, "load", program, saved)
         self.listener = Listener()
+        self.door = Door(self.listener.address)
         self.child.give(self.listener.socket)
-        return {**facts, "machine": machine(), "address": self.listener.address}, state
+        places = {"machine": machine(), "address": self.listener.address, "door": self.door.address}
+        return facts | places, state
 
     def _own(self, job: str) -> tuple[str, ...]:
         """Folder of the job's chunks here, which its process may read; those that come later are seen there, too."""
@@ -201,6 +206,7 @@ class PSActor:
     def _end(self) -> None:
         if self.child is not None:
             self.child.end()
-        if self.listener is not None:
-            self.listener.close()
-        self.job, self.child, self.listener = "", None, None
+        for listening in (self.door, self.listener):
+            if listening is not None:
+                listening.close()
+        self.job, self.child, self.listener, self.door = "", None, None, None
