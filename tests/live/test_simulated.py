@@ -28,7 +28,7 @@ SEEDS, BLOCK = 200, 5
 MOST = 2000
 """Seeds within which a planted bug must be found."""
 
-KEPT = (211, 258, 315, 320, 384, 448, 526, 561, 620, 747, 1258, 1475, 1531, 1684, 3109, 3647)
+KEPT = (211, 258, 315, 320, 384, 448, 526, 561, 620, 747, 1258, 1475, 1531, 1684, 3109, 3647, 4231, 5220, 5606, 5995)
 """Seeds from 200 on that have found bugs, of the product, its verifier or the simulation."""
 
 SAME = (3, 11, 19)

@@ -158,7 +158,7 @@ PLANTED = {
     "lives do not have the controller's number": Planted(
         frozenset({"I3", "I8", "I9"}),
         _around(TrainingActors, "life", lambda shipped, lent, _: Life(0, shipped(lent, 0).load)),
-        29,
+        57,
         ("node", "ghost", "kill"),
     ),
     "reports are dropped when they are handed out": Planted(

@@ -351,7 +351,7 @@ class MeasuredTeam:
         self.job, self.engine, self.ps_server = job, engine, ps_server
         self.name = f"profile{mark} of {job}"
         self.agents = [engine.agents[server] for server in lanes]
-        self.work = replace(work, chunks=len(lanes), epochs=10**6, shuffle=False)
+        self.work = replace(work, chunks=len(lanes), epochs=10**6, shuffle=False, local_steps=1)
         self.sent = sent(self.work)
         self.version = self.samples = 0
         self.state: Any = None

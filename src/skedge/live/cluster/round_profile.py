@@ -153,7 +153,7 @@ def profile_rounds(
     baselines = []
     for name, program in programs.items():
         for number in workers:
-            own = replace(program, chunks=number, epochs=10**6, shuffle=False)
+            own = replace(program, chunks=number, epochs=10**6, shuffle=False, local_steps=1)
             baselines.append(_Baseline.of(name, own, rounds))
             progress(f"{baselines[-1].title} without skedge")
     room = max(_FLOAT_BYTES * baseline.parameters * (baseline.program.chunks + 1) for baseline in baselines)
