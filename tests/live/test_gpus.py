@@ -173,8 +173,8 @@ def test_the_devices_of_a_job_are_reported_recorded_and_journaled(monkeypatch: p
     monkeypatch.setattr(of.replies, "of", lambda *_: next(answers))
     monkeypatch.setattr(MinibatchCall, "comes", lambda _: False)
     for server in (1, 0, 0):
-        of._answer(MinibatchCall(0, server, 0, 0, 0, None, None), 0.0)
-    told = of._fact("finished", 0)
+        of.perform(of.rounds.by_calls._collect(MinibatchCall(0, server, 0, 0, 0, None, None), 0.0))
+    told = of.fact("finished", 0)
     assert (told.devices, told.freed_s) == (((0, "cuda:0"), (1, "cuda:1")), None)
     assert from_json(to_json(told)) == told
     facts = TrainingFacts()
@@ -192,7 +192,7 @@ def test_a_suspended_team_tells_when_its_device_was_free(ended_after: float, fre
     of.take(7)
     of.free_at[7] = of.asked_at[7] + ended_after
     of.closed.set()
-    of._next_teams()
+    of.perform(of.rounds.next_teams())
     assert [(told.what, told.freed_s) for told in facts] == [("stopped", pytest.approx(freed))]
     noted = TrainingFacts()
     noted.progress[0] = [0]
