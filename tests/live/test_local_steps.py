@@ -151,6 +151,16 @@ def counting() -> Training:
     return replace(job(), optimizer=lambda parameters: Counting(parameters, lr=0.1))
 
 
+def sparse() -> Training:
+    """Digits, with an optimizer that takes sparse gradients alone."""
+    return replace(job(), optimizer=torch.optim.SparseAdam)
+
+
+def test_an_optimizer_that_takes_no_dense_gradients_is_refused() -> None:
+    with pytest.raises(TrainingError, match=r"train.local_steps: .*SparseAdam, cannot be seen, .* fails: RuntimeError"):
+        ParameterServer(program(factory="test_local_steps:sparse"))
+
+
 def test_an_optimizer_whose_state_cannot_be_sent_is_refused() -> None:
     with pytest.raises(
         TrainingError, match=r"train.local_steps: .*Counting, has a 'steps' that is no tensor; take one"

@@ -325,16 +325,23 @@ def begin_state(optimizer: torch.optim.Optimizer, model: nn.Module, training: Tr
     TrainingError
         If that is not tensors by parameter.
     """
-    other = copy.deepcopy(model)
-    for parameter in other.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    shown = training.optimizer(other.parameters())
-    shown.step()
+    name = type(optimizer).__name__
+    try:
+        other = copy.deepcopy(model)
+        for parameter in other.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        shown = training.optimizer(other.parameters())
+        shown.step()
+    except Exception as error:  # the job's own code: a model that cannot be copied, an optimizer of sparse gradients
+        raise TrainingError(
+            f"train.local_steps: the state of its optimizer, {name}, cannot be seen, as a step of it on a copy of the "
+            f"model with gradients of 0 fails: {told(error)}"
+        ) from error
     for own, like in zip(model.parameters(), other.parameters(), strict=True):
         state = shown.state.get(like, {})
         if wrong := [key for key, value in state.items() if value is not None and not isinstance(value, Tensor)]:
             raise TrainingError(
-                f"train.local_steps: the state of its optimizer, {type(optimizer).__name__}, has a {wrong[0]!r} that "
+                f"train.local_steps: the state of its optimizer, {name}, has a {wrong[0]!r} that "
                 "is no tensor; take one whose state is tensors, such as SGD, Adam or AdamW"
             )
         if state:
