@@ -168,6 +168,83 @@ def test_an_optimizer_whose_state_cannot_be_sent_is_refused() -> None:
         ParameterServer(program(factory="test_local_steps:counting"))
 
 
+class Rebinding(torch.optim.SGD):
+    """SGD with momentum that puts new tensors in the place of its state's at each step."""
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Go a step."""
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                if parameter.grad is not None:
+                    before = self.state[parameter].get("momentum", torch.zeros_like(parameter))
+                    self.state[parameter]["momentum"] = 0.9 * before + parameter.grad
+                    parameter.sub_(0.1 * self.state[parameter]["momentum"])
+
+
+def rebinding() -> Training:
+    """Digits, with that optimizer."""
+    return replace(job(), optimizer=lambda parameters: Rebinding(parameters, lr=0.1))
+
+
+def test_an_optimizer_may_put_other_tensors_in_the_place_of_its_state() -> None:
+    own, torchs = ParameterServer(program(factory="test_local_steps:rebinding")), ParameterServer(program())
+    for server in (own, torchs):
+        rounds_of(server, [range(CHUNKS)] * 4)
+    for name, value in torchs.model.state_dict().items():
+        assert torch.allclose(own.model.state_dict()[name], value, atol=1e-5), name
+
+
+class Scaled(nn.Module):
+    """A factor of no dimension, and rows of an embedding whose gradients are sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(0.5))
+        self.rows = nn.Embedding(8, 1, sparse=True)
+        nn.init.ones_(self.rows.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.factor * self.rows(x).squeeze(-1)
+
+
+def scaled() -> Training:
+    """Chunks whose rows and targets differ, so that the workers' momenta do."""
+
+    def chunk(number: int) -> Data:
+        return torch.arange(8) % (number + 3), torch.arange(8.0) * (number + 1)
+
+    def optimizer(parameters: object) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)  # type: ignore[arg-type]
+
+    return Training(Scaled, optimizer, nn.functional.mse_loss, chunk, lambda: chunk(0))
+
+
+def test_parameters_without_dimensions_and_sparse_gradients_are_trained_as_others() -> None:
+    """A mini-batch a round: synchronous SGD."""
+    servers = [ParameterServer(replace(program(h, "test_local_steps:scaled"), epochs=4, minibatches=1)) for h in (1, H)]
+    for server in servers:
+        rounds_of(server, [range(CHUNKS)] * 3)
+    one, local = (server.model.state_dict() for server in servers)
+    for name, value in one.items():
+        assert torch.allclose(local[name], value, atol=1e-6), name
+
+
+def of_kind(kind: str) -> Training:
+    """Digits, with an optimizer whose state does not begin at 0, or of which not all is sent."""
+    made = {
+        "rprop": torch.optim.Rprop,
+        "nadam": torch.optim.NAdam,
+        "dampened": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.1),
+    }
+    return replace(job(), optimizer=made[kind])
+
+
+@pytest.mark.parametrize("kind", ["rprop", "nadam", "dampened"])
+def test_an_optimizer_that_would_begin_otherwise_is_refused(kind: str) -> None:
+    with pytest.raises(TrainingError, match=r"train.local_steps: .* take one whose state is tensors that begin at 0"):
+        ParameterServer(program(factory="test_local_steps:of_kind", kind=kind))
+
+
 def test_a_round_that_has_been_counted_is_not_counted_again() -> None:
     server = ParameterServer(program())
     made = ChunkData(server.program)

@@ -156,8 +156,8 @@ def _show(summary: dict[str, Any], run: Run) -> None:
     )
     if mean > _SLOWER * expected:
         out.print(
-            f"jobs took {mean / expected:.2g} times as long as at the announced speeds: other work has the cores, or "
-            "there are too few; `skedge profile` measures what a mini-batch takes here",
+            f"jobs took {mean / expected:.2g} times as long as at the announced speeds: other work may have the "
+            "cores, or there are too few; `skedge profile` measures what a mini-batch takes here",
             soft_wrap=True,
         )
     for key, interval in _LATENCIES.items():

@@ -30,7 +30,7 @@ class Training:
     model
         Returns a new model with the same initial parameters at each call.
     optimizer
-        Returns an optimizer of the parameters; it runs on the parameter server.
+        Returns an optimizer of the parameters; it runs on the parameter server, or in each worker with `local_steps`.
     loss
         Scalar loss of (outputs, targets); if a mini-batch has several inputs, the model receives all of them.
     chunk
@@ -42,10 +42,11 @@ class Training:
     step
         Replaces `loss` if a mini-batch needs more than that: called with (model, output of the collate function).
     clip
-        Called with the model on the parameter server: changes the mean gradients of a round before they are applied.
+        Called with the model on the parameter server: changes the mean gradients of a round before they are applied;
+        with `local_steps` in each worker, the gradients of a mini-batch.
     scheduler
         Returns a scheduler of the optimizer. It is stepped once for every D_j mini-batches in the parameters, so
-        E_j B_j times in all, however many updates there are.
+        E_j B_j times in all, however many updates there are; with `local_steps` once for every mini-batch of the chunk.
     metric
         Called with (model, test data); default: share of samples classified correctly.
     """

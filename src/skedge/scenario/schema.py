@@ -280,11 +280,11 @@ class TrainForm(_Form):
     `shuffle`: whether the job's samples are shuffled over its chunks, by `seed`; set it to false if their order
     matters. `lr_by_batch`: number of samples per round for which the optimizer's learning rate is meant; in a round of
     n samples it is multiplied by n / `lr_by_batch`. `local_steps`: mini-batches that a worker trains by itself in a
-    round, before the mean of all workers' parameters is taken (local SGD); 1 is synchronous SGD. `code`: a Python file
-    or a folder with the factory's module, which is sent to all processes of the job; by default the module must be
-    installed. `pip`: packages that it imports and that are not installed on the servers, as pip takes them
-    (``einops==0.8.0``). `connect`: addresses ``HOST:PORT`` that it connects to; a service that confines jobs gives them
-    no other network.
+    round, an epoch's at most, before the mean of all workers' parameters is taken (local SGD); 1 is synchronous SGD.
+    `code`: a Python file or a folder with the factory's module, which is sent to all processes of the job; by default
+    the module must be installed. `pip`: packages that it imports and that are not installed on the servers, as pip
+    takes them (``einops==0.8.0``). `connect`: addresses ``HOST:PORT`` that it connects to; a service that confines jobs
+    gives them no other network.
     """
 
     factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]

@@ -51,8 +51,9 @@ class CallRounds:
             yield from training.load()
             return
         calls = yield from self._ask(teams)
-        n_each = max((training.program.local_minibatches(call.step) for call in calls), default=1)
-        deadline = started + clock.patience_s * n_each
+        lengths = [training.program.local_minibatches(call.step) for call in calls] or [1]
+        n_each = max(lengths)
+        deadline = started + clock.patience_of(n_each)
         answers = dict[int, Any]()
         for call in calls:
             if (answer := (yield from self._collect(call, deadline))) is not None:
@@ -74,6 +75,7 @@ class CallRounds:
             clock.recovery_s += took_s
         elif (mean := clock.measure(took_s / n_each, n_each)) is not None:
             yield TellRoundTime(mean)
+        clock.late_s += (n_each - min(lengths)) * clock.pace  # a worker with fewer mini-batches waits for the others
         yield KeepAnnouncedPace(n_each)
 
     def end_late(self, team: int) -> Steps[None]:

@@ -88,10 +88,10 @@ class PSProcess:
 
     def move(self, server: int) -> Loaded | None:
         """Load the newest checkpoint into a process on a server, the one there if it is there; None if it is lost."""
-        if self.server != server:
-            self.give_up()
-            self.actor, self.server = self.engine.parameter_server(server), server
         try:
+            if self.server != server:
+                self.give_up()
+                self.actor, self.server = self.engine.parameter_server(server), server
             return self._load(server)
         except host.CallError:
             self.release()

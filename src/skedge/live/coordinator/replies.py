@@ -200,8 +200,7 @@ class Replies:
         With `count`: of so many mini-batches, one after the other.
         """
         watch = self.blame.watch
-        first_s, further_s = watch.limits(self.usual_s, stalled=chunk in self.blame.stalls)
-        return watch.prepare_s, first_s * count, further_s * count
+        return watch.prepare_s, *watch.limits(self.usual_s * count, stalled=chunk in self.blame.stalls)
 
     def of(self, ref: Any, server: int | None, deadline: float | None = None, about: int = PS) -> Any:
         """The answer to a call; None if its process is lost or late.

@@ -8,6 +8,9 @@ _DEADLINE_S, SLOW_S = 10.0, 300.0
 """Deadlines of a call [s]. A worker that exceeds the first (or three mean rounds, if longer) is left out of the round;
 each such round doubles the deadline, up to the second. Loading and saving use the second from the start."""
 
+_LONGEST_S = 900.0
+"""Longest wait for a worker that trains several mini-batches [s]: less than a parameter server may wait."""
+
 _NEW, _ENOUGH, _CHANGED = 0.1, 20, 1.2
 """Least weight of a round in the mean round time, most rounds between two reports of it, and the factor that is
 reported."""
@@ -46,6 +49,14 @@ class RoundClock:
     def usual_s(self) -> float:
         """Usual time of a round [s]: the mean, or the announced one if that is longer."""
         return max(self.round_s, self.announced_s)
+
+    def patience_of(self, minibatches: int) -> float:
+        """How long a round of several mini-batches waits for a worker [s]."""
+        return (
+            max(self.patience_s, min(3 * self.usual_s * minibatches, _LONGEST_S))
+            if minibatches > 1
+            else self.patience_s
+        )
 
     def join(self, lag_s: float) -> None:
         """Note a team that joins; it holds its lanes since `lag_s` ago."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import singledispatchmethod
 from typing import Any
@@ -277,7 +278,8 @@ class Trainer(TrainerThread):
             self.replies.updated(chunks)
         for number in step.teams:
             self.first_s.setdefault(number, max(now - step.first_ago_s - self.put_at.get(number, now), 0.0))
-        note = ProgressNote(self.job, "", progress, usual_s=self.clock.usual_s, updates=len(step.chunks))
+        usual_s = self.clock.usual_s * self.program.local_steps
+        note = ProgressNote(self.job, "", progress, usual_s=usual_s, updates=len(step.chunks))
         if now - self.said_at >= 1:
             self.said_at = now
             self.losses.append((step.version, step.loss))
@@ -314,7 +316,8 @@ class Trainer(TrainerThread):
     @do.register
     def _(self, step: EndLate) -> None:
         for call in step.calls:
-            host.call(self.processes.agents[call.server], "end", self.job_name, (call.key,))
+            with suppress(host.CallError):  # it then ends by itself
+                host.call(self.processes.agents[call.server], "end", self.job_name, (call.key,))
 
     @do.register
     def _(self, _: LookForGone) -> bool:
@@ -332,7 +335,7 @@ class Trainer(TrainerThread):
         most = self.program.local_steps
         _, first_s, further_s = self.replies.limits(rounds[0][0].chunk, most)
         due_s = self.clock.due + pace * max(minibatch.length for minibatch in rounds[0]) - step.started
-        number, patience_s = self.ps.windows + 1, self.clock.patience_s * most
+        number, patience_s = self.ps.windows + 1, self.clock.patience_of(most)
         window = RoundWindow(number, self.training.version, rounds, pace, due_s, (first_s, further_s), patience_s)
         self.workers.ask(window)
         self._window_call = self.ps.train(window)

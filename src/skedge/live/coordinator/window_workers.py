@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -122,13 +123,14 @@ class WindowWorkers:
                 self._links = {key: link for key, link in self._links.items() if link != number}
             if answer is not None and "device" in answer:
                 self.facts.append(answer)
-            elif answer is not None:  # its agent has not reached the parameter server
+            elif answer is not None and "unreached" in answer:  # by calls, until the parameter server is loaded again
                 self._addresses[call.server] = ""
             yield replace(call, chunk=about), answer
 
     def _cut(self, call: MinibatchCall) -> None:
         """Have a worker take part in no window any more by its connection."""
-        host.call(self.processes.agents[call.server], "cut", self.job, call.link)
+        with suppress(host.CallError):  # the parameter server has closed its end
+            host.call(self.processes.agents[call.server], "cut", self.job, call.link)
 
     def _look_at_life(self) -> None:
         if self._life != self.ps.life:

@@ -67,7 +67,7 @@ class Windows:
     @property
     def _patience_s(self) -> float:
         """How long a round waits for a worker [s]."""
-        return self.training.clock.patience_s * self.training.program.local_steps
+        return self.training.clock.patience_of(self.training.program.local_steps)
 
     def _colocated_team(self, teams: Mapping[int, Team]) -> int | None:
         """The team whose first worker is the parameter server's process; None if there is none."""
@@ -105,6 +105,8 @@ class Windows:
             clock.fail(max(took_s - window.length(max(n_trained - 1, 0)) * usual_s, 0.0))
         elif length and (mean := clock.measure((host.monotonic() - started) / length, length)) is not None:
             yield TellRoundTime(mean)
+        waits = sum(max(lengths) - min(lengths) for lengths in window.lengths[:n_trained])
+        clock.late_s += waits * window.pace_s  # a worker with fewer mini-batches waits for the others
         yield KeepAnnouncedPace(length, window.pace_s)
 
     def _hear_workers(self, teams: Mapping[int, Team], window: RoundWindow, answer: Ack | None) -> Steps[list[int]]:

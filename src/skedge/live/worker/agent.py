@@ -215,7 +215,7 @@ class Agent:
                         with connection(*link) as end:
                             child.give(end, link)
                     except OSError:  # the parameter server has ended, or is not here
-                        return {"computing": key}
+                        return {"unreached": key}
                     if link in self.cuts.get(job, ()):  # while it was made
                         child.cut()
                 folder, limit_s = str(self.folder / job), further_s if child.calls else first_s

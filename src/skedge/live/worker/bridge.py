@@ -18,13 +18,16 @@ import socket
 import threading
 from contextlib import suppress
 
-from .links import connected, filled, shut
+from .links import connected, shut
 
 _SCHEME = "tcp://"
 """What the address of a door begins with; those of listeners are paths."""
 
 _CONNECT_S = 10.0
 """Longest time in which a connection is made, and in which it shows its secret [s]."""
+
+_AGAIN_S = 0.5
+"""Pause after a connection that could not be taken [s]."""
 
 _KNOCKING = 64
 """Most connections that have not shown their secret yet; others wait."""
@@ -50,6 +53,7 @@ class Door:
     def __init__(self, address: str) -> None:
         self.listener, self.address = address, ""
         self.socket: socket.socket | None = None
+        self._is_closed = threading.Event()
         if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
             return
         self.secret = secrets.token_hex(16)
@@ -65,6 +69,7 @@ class Door:
     def close(self) -> None:
         """Let nobody in any more; the connections that there are stay."""
         if self.socket is not None:
+            self._is_closed.set()
             with suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)  # which ends the wait for a connection
             self.socket.close()
@@ -75,17 +80,23 @@ class Door:
             try:
                 link = listening.accept()[0]
             except OSError:
-                return
+                self._knocking.release()
+                if self._is_closed.wait(_AGAIN_S):
+                    return
+                continue  # there are too many open files, say
             threading.Thread(target=self._let_in, args=(link,), name="bridge", daemon=True).start()
 
     def _let_in(self, link: socket.socket) -> None:
         inner = socket.socket(socket.AF_UNIX)
-        shown = bytearray(len(self.secret))
         try:
             link.settimeout(_CONNECT_S)
-            is_right = filled(link, shown) and hmac.compare_digest(bytes(shown), self.secret.encode())
+            # at once, as it is sent: who sends it bit by bit does not hold a place for long
+            shown = link.recv(len(self.secret), socket.MSG_WAITALL)
+            is_right = hmac.compare_digest(shown, self.secret.encode())
             if is_right:
+                inner.settimeout(_CONNECT_S)
                 inner.connect(self.listener)
+                inner.settimeout(None)
         except OSError:
             is_right = False
         finally:

@@ -157,6 +157,6 @@ def program_of(
     shuffle = kind_of(cluster).shuffles(train.shuffle)
     return Program(
         train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle,
-        lr_by_batch=train.lr_by_batch, local_steps=train.local_steps, code=code, pip=tuple(train.pip),
+        lr_by_batch=train.lr_by_batch, local_steps=min(train.local_steps, minibatches), code=code, pip=tuple(train.pip),
         connect=tuple(train.connect),
     )  # fmt: skip

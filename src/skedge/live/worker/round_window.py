@@ -68,10 +68,14 @@ class RoundWindow:
         """Mini-batches, one after the other, of the first `rounds` rounds."""
         return self._lengths[rounds]
 
+    @property
+    def lengths(self) -> list[list[int]]:
+        """How many mini-batches each worker trains in each round."""
+        return [[minibatch.length for minibatch in minibatches] for minibatches in self.rounds]
+
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
-        lengths = (max(minibatch.length for minibatch in minibatches) for minibatches in self.rounds)
-        return (0, *accumulate(lengths))
+        return (0, *accumulate(map(max, self.lengths)))
 
     @property
     def links(self) -> frozenset[int]:

@@ -20,6 +20,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,9 @@ _RANDOM = threading.Lock()
 @dataclass(frozen=True)
 class Contribution:
     """The contribution of one worker to a round: the gradients of one mini-batch of one chunk.
+
+    With `local_steps`: the way that the parameters have gone over several, from `step` on, in the place of gradients,
+    and the optimizer's state beside the buffers (:class:`LocalSGD`).
 
     Attributes
     ----------
@@ -250,6 +254,7 @@ class LocalSGD:
         self._optimizer = self._made()
         begin_state(self._optimizer, model, training)
         self.state = optimizer_state(self._optimizer)
+        self._places = [(own, key) for own in self._optimizer.state.values() for key in own if own[key] is not None]
 
     def load(self, state: State) -> None:
         """Have the optimizer's state that is in `state` beside parameters and buffers."""
@@ -267,22 +272,27 @@ class LocalSGD:
         data, chunk, step, device, clock
             As :func:`gradient_here` has them.
         """
-        model, parts = self.model, list[Contribution]()
+        model, samples, loss = self.model, 0, 0.0
         before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         self._go_to(step)
+        # what is sent is put into these tensors; an optimizer may have put others in their place
+        for (own, key), tensor in zip(self._places, self.state.values(), strict=True):
+            own[key] = tensor
         for number in range(step, step + self.program.local_minibatches(step)):
-            parts.append(gradient_here(model, self.training, self.program, data, chunk, number, device, clock))
+            part = gradient_here(model, self.training, self.program, data, chunk, number, device, clock)
+            samples, loss, buffers = samples + part.samples, loss + part.loss * part.samples, part.buffers
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad = parameter.grad.to_dense()
             if self.training.clip is not None:
                 self.training.clip(model)
-            update(self._optimizer, parts[-1].samples, self.program.lr_by_batch)
+            update(self._optimizer, part.samples, self.program.lr_by_batch)
             self._go_to(number + 1)
             clock.end("compute")
         with torch.no_grad():
             ways = {name: (before[name] - parameter).cpu() for name, parameter in model.named_parameters()}
-        samples = sum(part.samples for part in parts)
-        loss = sum(part.loss * part.samples for part in parts) / samples
-        beside = parts[-1].buffers | {name: tensor.detach().clone().cpu() for name, tensor in self.state.items()}
-        return Contribution(chunk, step, ways, beside, loss, samples)
+        beside = {name: tensor.detach().clone().cpu() for name, tensor in optimizer_state(self._optimizer).items()}
+        return Contribution(chunk, step, ways, buffers | beside, loss / samples, samples)
 
     def _made(self) -> torch.optim.Optimizer:
         optimizer = self.training.optimizer(self.model.parameters())
@@ -323,31 +333,42 @@ def begin_state(optimizer: torch.optim.Optimizer, model: nn.Module, training: Tr
     Raises
     ------
     TrainingError
-        If that is not tensors by parameter.
+        If that is not tensors by parameter, or they do not begin at 0.
     """
     name = type(optimizer).__name__
+    refused = f"train.local_steps: the state of its optimizer, {name}, "
     try:
         other = copy.deepcopy(model)
         for parameter in other.parameters():
+            parameter.data.zero_()  # so that a decay of weights is no gradient
             parameter.grad = torch.zeros_like(parameter)
         shown = training.optimizer(other.parameters())
+        groups = [_settings(group) for group in shown.param_groups]
         shown.step()
     except Exception as error:  # the job's own code: a model that cannot be copied, an optimizer of sparse gradients
         raise TrainingError(
-            f"train.local_steps: the state of its optimizer, {name}, cannot be seen, as a step of it on a copy of the "
-            f"model with gradients of 0 fails: {told(error)}"
+            f"{refused}cannot be seen, as a step of it on a copy of the model with gradients of 0 fails: {told(error)}"
         ) from error
+    if groups != [_settings(group) for group in shown.param_groups] or any(group.get("dampening") for group in groups):
+        raise TrainingError(f"{refused}is also in its groups of parameters, or dampened, and is not sent; {_TAKE}")
     for own, like in zip(model.parameters(), other.parameters(), strict=True):
         state = shown.state.get(like, {})
         if wrong := [key for key, value in state.items() if value is not None and not isinstance(value, Tensor)]:
-            raise TrainingError(
-                f"train.local_steps: the state of its optimizer, {name}, has a {wrong[0]!r} that "
-                "is no tensor; take one whose state is tensors, such as SGD, Adam or AdamW"
-            )
+            raise TrainingError(f"{refused}has a {wrong[0]!r} that is no tensor; {_TAKE}")
+        begins = [key for key, value in state.items() if value is not None and key != "step" and bool(value.any())]
+        if begins:
+            raise TrainingError(f"{refused}has a {begins[0]!r} that does not begin at 0; {_TAKE}")
         if state:
             optimizer.state[own] = {
                 key: None if value is None else torch.zeros_like(value) for key, value in state.items()
             }
+
+
+_TAKE = "take one whose state is tensors that begin at 0, such as SGD, Adam or AdamW"
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "params"}
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> State:
@@ -481,7 +502,7 @@ class ParameterServer(MinibatchLedger):
 
     def _follow_schedule(self, steps: int) -> None:
         """Step the scheduler by work done, as the number of updates depends on which chunks train together."""
-        if self.scheduler is not None:
+        if self.scheduler is not None and self.program.local_steps == 1:
             for _ in range(steps):
                 self.scheduler.step()
 
@@ -492,7 +513,7 @@ class ParameterServer(MinibatchLedger):
                 if parameter.grad is not None:
                     parameter.sub_(parameter.grad)
             for name, tensor in self.beside().items():
-                if tensor.is_floating_point() and tensor.dim():
+                if tensor.is_floating_point() and not name.endswith("/step"):
                     tensor.copy_(sum(c.buffers[name] * (c.samples / total) for c in new))
                 else:  # a number of steps
                     tensor.copy_(torch.stack([c.buffers[name] for c in new]).amax(dim=0))
