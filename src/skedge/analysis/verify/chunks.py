@@ -230,21 +230,21 @@ def _redispatch_causes(k: Chunks, findings: Findings) -> None:
 def check_outages(c: Columns, findings: Findings, slack: int) -> None:
     """M25: no run, and no service of a PS, starts on a server that is out of service."""
     # live, a team that was in training leaves once it has answered, and its chunks share the time until then
-    goes_on = _goes_on(c.runs) if slack else np.zeros(len(c.runs["job"]), np.bool_)
-    for t, is_late in ((c.runs, goes_on), (c.ps, np.zeros(len(c.ps["job"]), np.bool_))):
+    is_continued = _continues_team(c.runs) if slack else np.zeros(len(c.runs["job"]), np.bool_)
+    for t, is_late in ((c.runs, is_continued), (c.ps, np.zeros(len(c.ps["job"]), np.bool_))):
         for server, start, end in outage_spans(c):
             inside = (t["server"] == server) & (t["start"] > start + slack) & (t["start"] < end - slack) & ~is_late
             template = f"starts on {c.scenario.cluster.label(server)!r}, which is out of service from {start} µs on"
             findings.add_rows("M25", inside, t["job"], t["start"], template)
 
 
-def _goes_on(t: Table) -> Mask:
+def _continues_team(t: Table) -> Mask:
     """Runs that begin as another one of the same job ends on the same lane: chunks of a team, one after another."""
-    started, ended = (np.stack([t["job"], t["lane"], t[column]], axis=1) for column in ("start", "end"))
-    keys, of = np.unique(np.concatenate([ended, started]), axis=0, return_inverse=True)
+    starts, ends = (np.stack([t["job"], t["lane"], t[column]], axis=1) for column in ("start", "end"))
+    keys, key_of_row = np.unique(np.concatenate([ends, starts]), axis=0, return_inverse=True)
     has_ended = np.zeros(len(keys), np.bool_)
-    has_ended[of.ravel()[: len(ended)]] = True
-    return (t["lane"] >= 0) & has_ended[of.ravel()[len(ended) :]]
+    has_ended[key_of_row.ravel()[: len(ends)]] = True
+    return (t["lane"] >= 0) & has_ended[key_of_row.ravel()[len(ends) :]]
 
 
 def _arrival_times(k: Chunks, row: Array) -> Ints:

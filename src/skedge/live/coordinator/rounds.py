@@ -46,8 +46,8 @@ class Rounds:
             for number in teams.let_go():
                 yield from self.by_calls.end_late(number)
                 yield Tell("stopped", number)
-            for what, number in teams.hold_back():
-                yield Tell(what, number)
+            for kind, number in teams.hold_back():
+                yield Tell(kind, number)
             if training.closed:
                 return None
             rests = training.place is None

@@ -197,11 +197,11 @@ class Trainer(TrainerThread):
     def _(self, step: TellRoundTime) -> None:
         self.tell(Report("measured", self.job, round_s=step.round_s))
 
-    def fact(self, what: str, team: int) -> Report:
+    def fact(self, kind: str, team: int) -> Report:
         """A report of a team, with the delays since the last one."""
         delay_s, lost = self.clock.report()
         fact = Report(
-            what,
+            kind,
             self.job,
             team,
             tuple(self.teams.progress),
@@ -211,7 +211,7 @@ class Trainer(TrainerThread):
             devices=tuple(sorted(self.training.devices)),
             first_s=self.first_s.get(team),
         )
-        return replace(fact, freed_s=self._freed_s(team)) if what == "stopped" else fact
+        return replace(fact, freed_s=self._freed_s(team)) if kind == "stopped" else fact
 
     def _freed_s(self, team: int) -> float | None:
         """Time from the order to suspend a team until its workers had ended their mini-batches [s].
@@ -332,10 +332,10 @@ class Trainer(TrainerThread):
     @do.register
     def _(self, step: StartWindow) -> RoundWindow:
         rounds, pace = self.workers.connected_rounds(step), self.clock.pace
-        most = self.program.local_steps
-        _, first_s, further_s = self.replies.limits(rounds[0][0].chunk, most)
+        longest_round = self.program.local_steps
+        _, first_s, further_s = self.replies.limits(rounds[0][0].chunk, longest_round)
         due_s = self.clock.due + pace * max(minibatch.length for minibatch in rounds[0]) - step.started
-        number, patience_s = self.ps.windows + 1, self.clock.patience_of(most)
+        number, patience_s = self.ps.windows + 1, self.clock.patience_of(longest_round)
         window = RoundWindow(number, self.training.version, rounds, pace, due_s, (first_s, further_s), patience_s)
         self.workers.ask(window)
         self._window_call = self.ps.train(window)

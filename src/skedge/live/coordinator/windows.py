@@ -60,8 +60,8 @@ class Windows:
         training, colocated = self.training, self._colocated_team(teams)
         if training.late or not any(map(training.teams.next_chunks, teams.values())):
             return False
-        apart = [team.server for number, team in teams.items() if number != colocated or team.width > 1]
-        connected: bool = yield Connect(apart)
+        other_servers = [team.server for number, team in teams.items() if number != colocated or team.width > 1]
+        connected: bool = yield Connect(other_servers)
         return connected
 
     @property
@@ -194,9 +194,9 @@ class Windows:
             for chunk, count in last.items():
                 progress[chunk] += count
         lacks = {
-            chunk: expected - told
-            for chunk, (expected, told) in enumerate(zip(progress, answer["progress"], strict=False))
-            if expected != told
+            chunk: expected - told_steps
+            for chunk, (expected, told_steps) in enumerate(zip(progress, answer["progress"], strict=False))
+            if expected != told_steps
         }
         is_whole = len(progress) == len(answer["progress"]) and lacks.items() <= last.items()
         is_of_window = missing <= {

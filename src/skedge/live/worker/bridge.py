@@ -2,7 +2,7 @@
 
 A process of a job gets no socket of the network: one that is connected could be connected anew, to anywhere. So it has
 one of its own machine, as in :mod:`.links`, and threads of its agent or its parameter server's actor carry the bytes
-between that and a connection of theirs. That begins with a secret, which only actors of the service know: the
+between that and a connection of job_end. That begins with a secret, which only actors of the service know: the
 coordinator hears it when the job is loaded, and tells it to the agents of the job's workers.
 
 The bytes are not encrypted, as Ray's own are not by default. Where Ray encrypts them (``RAY_USE_TLS=1``), nothing is
@@ -30,7 +30,7 @@ _AGAIN_S = 0.5
 """Pause after a connection that could not be taken [s]."""
 
 _KNOCKING = 64
-"""Most connections that have not shown their secret yet; others wait."""
+"""Most connections that have not given_secret their secret yet; others wait."""
 
 _PIECE = 1 << 20
 """Most bytes that are carried at a time."""
@@ -51,7 +51,7 @@ class Door:
     """
 
     def __init__(self, address: str) -> None:
-        self.listener, self.address = address, ""
+        self.listener_address, self.address = address, ""
         self.socket: socket.socket | None = None
         self._is_closed = threading.Event()
         if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
@@ -91,11 +91,11 @@ class Door:
         try:
             link.settimeout(_CONNECT_S)
             # at once, as it is sent: who sends it bit by bit does not hold a place for long
-            shown = link.recv(len(self.secret), socket.MSG_WAITALL)
-            is_right = hmac.compare_digest(shown, self.secret.encode())
+            given_secret = link.recv(len(self.secret), socket.MSG_WAITALL)
+            is_right = hmac.compare_digest(given_secret, self.secret.encode())
             if is_right:
                 inner.settimeout(_CONNECT_S)
-                inner.connect(self.listener)
+                inner.connect(self.listener_address)
                 inner.settimeout(None)
         except OSError:
             is_right = False
@@ -129,29 +129,29 @@ def connection(number: int, address: str) -> socket.socket:
     place, _, secret = address.removeprefix(_SCHEME).partition("/")
     ip, _, port = place.rpartition(":")
     link = socket.create_connection((ip, int(port)), _CONNECT_S)
-    ours, theirs = socket.socketpair()
+    bridge_end, job_end = socket.socketpair()
     try:
         link.sendall(secret.encode() + number.to_bytes(8, "little", signed=True))
     except OSError:
-        for end in (link, ours, theirs):
+        for end in (link, bridge_end, job_end):
             end.close()
         raise
     link.settimeout(None)
-    threading.Thread(target=carry, args=(link, ours), name="bridge", daemon=True).start()
-    return theirs
+    threading.Thread(target=carry, args=(link, bridge_end), name="bridge", daemon=True).start()
+    return job_end
 
 
-def carry(one: socket.socket, other: socket.socket) -> None:
+def carry(link: socket.socket, inner: socket.socket) -> None:
     """Carry bytes both ways until an end is closed, and close both."""
-    for link in (one, other):
-        if link.family != socket.AF_UNIX:
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    back = threading.Thread(target=_carry_one_way, args=(other, one), name="bridge", daemon=True)
+    for end in (link, inner):
+        if end.family != socket.AF_UNIX:
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    back = threading.Thread(target=_carry_one_way, args=(inner, link), name="bridge", daemon=True)
     back.start()
-    _carry_one_way(one, other)
+    _carry_one_way(link, inner)
     back.join()
-    one.close()
-    other.close()
+    link.close()
+    inner.close()
 
 
 def _carry_one_way(source: socket.socket, target: socket.socket) -> None:

@@ -156,10 +156,10 @@ class ServerLink:
         try:
             if not _readable(self.link, waits_s):
                 waits()
-            if not filled(self.link, head):
+            if not _filled(self.link, head):
                 return None
             order = Order(*_ORDER.unpack(head))
-            return order if order.chunk < 0 or filled(self.link, parameters) else None
+            return order if order.chunk < 0 or _filled(self.link, parameters) else None
         except OSError:
             return None
 
@@ -189,7 +189,7 @@ def _readable(link: socket.socket, wait_s: float | None) -> bool:
         return bool(selector.select(wait_s))
 
 
-def filled(link: socket.socket, memory: bytearray | memoryview) -> bool:
+def _filled(link: socket.socket, memory: bytearray | memoryview) -> bool:
     """Fill memory with what comes; False if the connection is closed before."""
     rest = memoryview(memory)
     while rest:

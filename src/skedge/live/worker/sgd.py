@@ -290,9 +290,9 @@ class LocalSGD:
             self._go_to(number + 1)
             clock.end("compute")
         with torch.no_grad():
-            ways = {name: (before[name] - parameter).cpu() for name, parameter in model.named_parameters()}
+            displacements = {name: (before[name] - parameter).cpu() for name, parameter in model.named_parameters()}
         beside = {name: tensor.detach().clone().cpu() for name, tensor in optimizer_state(self._optimizer).items()}
-        return Contribution(chunk, step, ways, buffers | beside, loss / samples, samples)
+        return Contribution(chunk, step, displacements, buffers | beside, loss / samples, samples)
 
     def _made(self) -> torch.optim.Optimizer:
         optimizer = self.training.optimizer(self.model.parameters())
@@ -336,28 +336,32 @@ def begin_state(optimizer: torch.optim.Optimizer, model: nn.Module, training: Tr
         If that is not tensors by parameter, or they do not begin at 0.
     """
     name = type(optimizer).__name__
-    refused = f"train.local_steps: the state of its optimizer, {name}, "
+    prefix = f"train.local_steps: the state of its optimizer, {name}, "
     try:
-        other = copy.deepcopy(model)
-        for parameter in other.parameters():
+        model_copy = copy.deepcopy(model)
+        for parameter in model_copy.parameters():
             parameter.data.zero_()  # so that a decay of weights is no gradient
             parameter.grad = torch.zeros_like(parameter)
-        shown = training.optimizer(other.parameters())
-        groups = [_settings(group) for group in shown.param_groups]
-        shown.step()
+        optimizer_copy = training.optimizer(model_copy.parameters())
+        groups = [_settings(group) for group in optimizer_copy.param_groups]
+        optimizer_copy.step()
     except Exception as error:  # the job's own code: a model that cannot be copied, an optimizer of sparse gradients
         raise TrainingError(
-            f"{refused}cannot be seen, as a step of it on a copy of the model with gradients of 0 fails: {told(error)}"
+            f"{prefix}cannot be seen, as a step of it on a copy of the model with gradients of 0 fails: {told(error)}"
         ) from error
-    if groups != [_settings(group) for group in shown.param_groups] or any(group.get("dampening") for group in groups):
-        raise TrainingError(f"{refused}is also in its groups of parameters, or dampened, and is not sent; {_TAKE}")
-    for own, like in zip(model.parameters(), other.parameters(), strict=True):
-        state = shown.state.get(like, {})
-        if wrong := [key for key, value in state.items() if value is not None and not isinstance(value, Tensor)]:
-            raise TrainingError(f"{refused}has a {wrong[0]!r} that is no tensor; {_TAKE}")
-        begins = [key for key, value in state.items() if value is not None and key != "step" and bool(value.any())]
-        if begins:
-            raise TrainingError(f"{refused}has a {begins[0]!r} that does not begin at 0; {_TAKE}")
+    if groups != [_settings(group) for group in optimizer_copy.param_groups] or any(
+        group.get("dampening") for group in groups
+    ):
+        raise TrainingError(f"{prefix}is also in its groups of parameters, or dampened, and is not sent; {_TAKE}")
+    for own, like in zip(model.parameters(), model_copy.parameters(), strict=True):
+        state = optimizer_copy.state.get(like, {})
+        if non_tensors := [key for key, value in state.items() if value is not None and not isinstance(value, Tensor)]:
+            raise TrainingError(f"{prefix}has a {non_tensors[0]!r} that is no tensor; {_TAKE}")
+        nonzero_keys = [
+            key for key, value in state.items() if value is not None and key != "step" and bool(value.any())
+        ]
+        if nonzero_keys:
+            raise TrainingError(f"{prefix}has a {nonzero_keys[0]!r} that does not begin at 0; {_TAKE}")
         if state:
             optimizer.state[own] = {
                 key: None if value is None else torch.zeros_like(value) for key, value in state.items()
