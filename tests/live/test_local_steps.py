@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -222,6 +222,29 @@ def scaled() -> Training:
 def test_parameters_without_dimensions_and_sparse_gradients_are_trained_as_others() -> None:
     """A mini-batch a round: synchronous SGD."""
     servers = [ParameterServer(replace(program(h, "test_local_steps:scaled"), epochs=4, minibatches=1)) for h in (1, H)]
+    for server in servers:
+        rounds_of(server, [range(CHUNKS)] * 3)
+    one, local = (server.model.state_dict() for server in servers)
+    for name, value in one.items():
+        assert torch.allclose(local[name], value, atol=1e-6), name
+
+
+def grouped() -> Training:
+    """Digits, with an optimizer that has the parameters in groups, in another order than the model."""
+
+    def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        first, *others = parameters
+        groups = [{"params": others, "weight_decay": 0.01}, {"params": [first]}]
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+    return replace(job(), optimizer=optimizer)
+
+
+def test_groups_of_parameters_may_have_another_order_than_the_model() -> None:
+    """A mini-batch a round: synchronous SGD."""
+    servers = [
+        ParameterServer(replace(program(h, "test_local_steps:grouped"), epochs=4, minibatches=1)) for h in (1, H)
+    ]
     for server in servers:
         rounds_of(server, [range(CHUNKS)] * 3)
     one, local = (server.model.state_dict() for server in servers)

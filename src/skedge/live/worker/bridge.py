@@ -2,7 +2,7 @@
 
 A process of a job gets no socket of the network: one that is connected could be connected anew, to anywhere. So it has
 one of its own machine, as in :mod:`.links`, and threads of its agent or its parameter server's actor carry the bytes
-between that and a connection of job_end. That begins with a secret, which only actors of the service know: the
+between that and a connection of their own. That begins with a secret, which only actors of the service know: the
 coordinator hears it when the job is loaded, and tells it to the agents of the job's workers.
 
 The bytes are not encrypted, as Ray's own are not by default. Where Ray encrypts them (``RAY_USE_TLS=1``), nothing is
@@ -30,7 +30,7 @@ _AGAIN_S = 0.5
 """Pause after a connection that could not be taken [s]."""
 
 _KNOCKING = 64
-"""Most connections that have not given_secret their secret yet; others wait."""
+"""Most connections that have not shown their secret yet; others wait."""
 
 _PIECE = 1 << 20
 """Most bytes that are carried at a time."""

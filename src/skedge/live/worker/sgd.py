@@ -18,7 +18,7 @@ import io
 import math
 import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -254,7 +254,7 @@ class LocalSGD:
         self._optimizer = self._made()
         begin_state(self._optimizer, model, training)
         self.state = optimizer_state(self._optimizer)
-        self._places = [(own, key) for own in self._optimizer.state.values() for key in own if own[key] is not None]
+        self._places = list(_state_places(self._optimizer))
 
     def load(self, state: State) -> None:
         """Have the optimizer's state that is in `state` beside parameters and buffers."""
@@ -276,8 +276,8 @@ class LocalSGD:
         before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         self._go_to(step)
         # what is sent is put into these tensors; an optimizer may have put others in their place
-        for (own, key), tensor in zip(self._places, self.state.values(), strict=True):
-            own[key] = tensor
+        for name, own, key in self._places:
+            own[key] = self.state[name]
         for number in range(step, step + self.program.local_minibatches(step)):
             part = gradient_here(model, self.training, self.program, data, chunk, number, device, clock)
             samples, loss, buffers = samples + part.samples, loss + part.loss * part.samples, part.buffers
@@ -377,13 +377,16 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> State:
     """The tensors of an optimizer's state, by the number of the parameter and the name that the optimizer has."""
+    return {name: own[key] for name, own, key in _state_places(optimizer)}
+
+
+def _state_places(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Where an optimizer has each tensor of its state: the name by which it is sent, a dictionary and its key there."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    return {
-        f"optimizer/{number}/{key}": value
-        for number, parameter in enumerate(parameters)
-        for key, value in optimizer.state.get(parameter, {}).items()
-        if isinstance(value, Tensor)
-    }
+    for number, parameter in enumerate(parameters):
+        own = optimizer.state.get(parameter, {})
+        for key in [key for key, value in own.items() if isinstance(value, Tensor)]:
+            yield f"optimizer/{number}/{key}", own, key
 
 
 def update(optimizer: torch.optim.Optimizer, samples: int, lr_by_batch: int | None) -> None:
